@@ -73,7 +73,7 @@ class Session {
     // `clock` outlives it. Collective over the world.
     std::unique_ptr<Channel> channel(const RankLayout& layout, const Clock& clock, double timeout_seconds);
 
-    // Tells each step to the board, then to the observer. Lives as long as the session.
+    // Reports each step to the board, then to the observer. Lives as long as the session.
     StepWatch& watch();
     // Returns this rank's position, as "rank 2, host n1, round 17, score".
     std::string position() const;
@@ -91,7 +91,7 @@ class Session {
     };
 
     // Returns true for the first rank of this host that reports a failure that ends the job. The other ranks then print
-    // nothing and leave with its code, which failure() tells even to a signal handler.
+    // nothing and leave with its code, which failure() gives also to signal handlers.
     bool claim_failure(int exit_code);
     const std::atomic<int>& failure() const;
 

@@ -43,7 +43,7 @@ struct Draft {
     std::vector<float> margins;        // DraftedToken::margin of each token
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty if tokens were not drawn
     DraftEnd end = DraftEnd::none;
-    int passes = 0;              // of the model that drafts for the target, without those hidden in target passes
+    int passes = 0;              // of the model that drafts for the target, except those during target passes
     int further_rows = 0;        // rows of these passes, beyond one for each pass
     DraftedAhead ahead;          // for this phase
     double seconds = 0;          // of the phase, without entropy_seconds
@@ -183,7 +183,7 @@ struct DraftWindow {
     int max_kept() const { return head() + positions + slack() + model::Decoder::kMaxRows; } // with drafted tokens
 };
 
-// ---- drafters made of sources and of other drafters ----
+// ---- drafters that use sources or other drafters ----
 
 // The setting that all of them need. The clock must outlive them.
 struct DraftSetting {
@@ -193,29 +193,29 @@ struct DraftSetting {
     bool takes_turns = false; // sequences draft one after another, even if they could share passes
 };
 
-// Proposes the tokens that followed an earlier occurrence of the text's end (prompt lookup, Saxena 2023), in whatever
-// way that is found: `make_index` makes an index for each sequence. With LookupTexts::run the sequences also look in
-// each other's texts, for n-grams of `of_others`.
+// Proposes the tokens that followed an earlier occurrence of the text's end (prompt lookup, Saxena 2023). `make_index`
+// makes an index for each sequence, which finds the occurrence. With LookupTexts::run the sequences also search each
+// other's texts, for n-grams of `of_others`.
 using MakeLookupIndex = std::function<std::unique_ptr<LookupIndex>()>;
 std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index, LookupTexts texts,
                                              const NgramOptions& of_others, const DraftSetting& setting);
-// The parameters of look-ups that say in which texts they look, and for how long a match at least.
+// The parameters of look-ups: the texts that they search, and the shortest match that counts.
 DrafterParameter lookup_texts_parameter();
 DrafterParameter shortest_match_parameter();
 
-// Uses the first of these that drafts anything for a sequence in a round; it alone is told of the target's tokens.
-// Sequences take turns. Throws std::invalid_argument if the list is empty.
+// Uses the first of these that drafts anything for a sequence in a round. Only this drafter is told of the target's
+// tokens. Sequences take turns. Throws std::invalid_argument if the list is empty.
 std::unique_ptr<Drafter> make_fallback_drafter(std::vector<std::unique_ptr<Drafter>> drafters);
 
 struct AheadOptions {
     static constexpr int kMaxOutcomes = 32;
     int outcomes = 0; // outcomes prepared a round, 1 to kMaxOutcomes; 0: the number that fits into target passes
-    int passes = 0;   // fixed number of hidden passes a round, for studies; 0: until the target is ready
+    int passes = 0;   // fixed number of passes ahead a round, for studies; 0: until the target is ready
 };
 
 // One model drafts ahead for one sequence while the target scores (see draft_ahead.cpp). `model` must outlive it, and
-// has one slot more than outcomes (0: kMaxOutcomes). If no prepared outcome comes true, `backup`, a drafter that costs
-// next to nothing, goes first, if there is one. The model drafts if the backup has nothing.
+// has one slot more than outcomes (0: kMaxOutcomes). If no prepared outcome comes true, the cheap drafter `backup`
+// drafts first, if there is one. The model drafts if the backup drafts nothing.
 std::unique_ptr<Drafter> make_ahead_drafter(model::Decoder& model, const AheadOptions& options,
                                             const DraftSetting& setting, std::unique_ptr<Drafter> backup = nullptr);
 
@@ -255,7 +255,7 @@ inline constexpr const char* kTreeNames = "expected-gain[:DEPTH:TOP_K], eagle2[:
 //
 // Each is one file of this folder, NAME_drafter.cpp. It declares a drafter's name, proposals, parameters and
 // constructor as a DrafterType. The choices of --drafter, help, completion, refusals of options without effect and
-// tests over all drafters are made of these types.
+// tests over all drafters are generated from these types.
 
 // A value that sets a drafter: a whole number, or one of a few words.
 struct DrafterParameter {
@@ -279,7 +279,7 @@ struct OtherVocabulary {
     int context = 0; // of the draft, in its own tokens
 };
 
-// The parts that drafters are made of; each uses those that it needs. All that it points to outlives the drafters.
+// The parts of drafters. Each drafter uses those that it needs. All that this points to outlives the drafters.
 struct DrafterParts : DraftSetting {
     std::vector<model::Decoder*> models = {};        // of `model`: several are a cascade, the largest first
     DraftWindow window = {};                         // of `model` with one model

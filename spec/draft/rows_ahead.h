@@ -57,7 +57,7 @@ class TreeAhead {
     SourceLogits logits_;
 };
 
-// An answer made of rows of several passes, each of which also gives rows of tokens further ahead.
+// An answer that consists of rows of several passes, each of which also gives rows of tokens further ahead.
 class GatheredRows {
   public:
     explicit GatheredRows(int vocab) : vocab_(static_cast<std::size_t>(vocab)) {}

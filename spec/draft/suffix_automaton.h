@@ -23,7 +23,7 @@ namespace entrodraft::spec {
 class SuffixAutomaton {
   public:
     static constexpr std::size_t kMaxTokens = 0x7fffffff;
-    // Number of repeated suffixes that are noted as seen when a token is appended, the longest first.
+    // Number of repeated suffixes that are marked as seen when a token is appended, the longest first.
     static constexpr int kRefreshed = 16;
 
     // A text of more than `max_tokens` (<= kMaxTokens) tokens is refused.

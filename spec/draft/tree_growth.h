@@ -91,7 +91,7 @@ class TreeGrowth {
     void add_children(int node, std::vector<TreeChild> children);
     // Chooses the next level. `sequences`: those whose frontiers shared the pass that gave the children.
     void end_level(int sequences = 1);
-    // Writes the task's draft. Returns the nodes that it is made of, in its order.
+    // Writes the task's draft. Returns the draft's nodes, in its order.
     std::vector<int> finish();
 
     const DraftTask& task() const { return *task_; }

@@ -83,7 +83,7 @@ struct RankedRow {
     Token best[DeviceTreePlan::kMaxChildren]; // the n best, the best first; of equal ones the lowest token first
 };
 
-// A row that a GPU has read for a tree: the first is the text's own, the others are those of nodes 0, 1, ...
+// A row that a GPU has read for a tree: the first follows the text, the others follow nodes 0, 1, ...
 struct GrownRow {
     model::TokenId token = -1;
     std::int32_t parent = -1; // node; -1: the text

@@ -30,7 +30,7 @@ enum class SlotState : std::uint8_t { empty = 0, prefilling = 1, decoding = 2 };
 enum class DraftEnd : std::uint8_t { none, rule, cap, budget, context, end_of_text, no_match };
 
 std::string to_string(DraftEnd end); // "rule", "cap", "budget", ...
-// Returns whether the draft ended for a reason that tells nothing about draft and target.
+// Returns whether the draft ended for a reason that says nothing about the agreement of draft and target.
 constexpr bool is_cut_short(DraftEnd end) {
     return end == DraftEnd::budget || end == DraftEnd::context || end == DraftEnd::end_of_text;
 }

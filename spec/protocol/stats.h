@@ -45,7 +45,7 @@ struct DraftedAhead {
     std::int64_t rounds = 0;   // rounds for which the draft could draft ahead
     std::int64_t hits = 0;     // rounds whose outcome was among the prepared ones
     std::int64_t outcomes = 0; // prepared outcomes
-    std::int64_t passes = 0;   // draft passes, hidden by the target's
+    std::int64_t passes = 0;   // draft passes during the target's
     std::int64_t tokens = 0;   // tokens drafted in these passes
     std::int64_t used = 0;     // tokens of these that were broadcast
     double seconds = 0;        // time spent on it
@@ -145,8 +145,8 @@ double predicted_plain_seconds(std::int64_t new_tokens, const Costs& costs);
 
 // new tokens * t_target(1) / sum over rounds of (draft passes * t_draft + t_target(rows)); 0 if there were no passes.
 // The first draft pass of a round costs t_first_draft if it is known. `costs` has one entry for each level. In a
-// cascade a draft model's passes are priced as those of the target of the level below. Throws std::invalid_argument if
-// a level has no costs.
+// cascade, a draft model is the target of the level below, and its passes have the price of that target's. Throws
+// std::invalid_argument if a level has no costs.
 double predicted_speedup(const Stats& stats, std::span<const Costs> costs);
 
 // Expected tokens of a target pass over k drafted tokens, with i.i.d. acceptance alpha (Leviathan et al. 2023, equation

@@ -35,8 +35,8 @@ struct ReplaySetting {
     int ahead = 0;
     std::optional<TreeOptions> tree = {}; // in place of chains: `rule` sees its best path
     // The method of Kluser 2024, 5.5.2, in place of the exact replay. One run drafts this many tokens each round; its
-    // tokens and entropies stand for those of any rule's rounds. A token that this run did not draft is accepted, with
-    // the target's entropy and probability. 0: exact.
+    // tokens and entropies take the place of those in any rule's rounds. A token that this run did not draft is
+    // accepted, with the target's entropy and probability. 0: exact.
     int imputed_from = 0;
 };
 
