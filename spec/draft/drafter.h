@@ -95,7 +95,7 @@ struct TargetOutcome {
     // of the rows that it has read, or of the next token and the accepted ones. Empty if no layers are wanted.
     int first_position = 0;
     std::span<const float> states = {};
-    // Of a verified draft; without a function, only states are told.
+    // The results of a verified draft. Without `token_after`, only `states` count.
     int accepted = 0; // tokens
     // The target's own token after drafted token `node`, or after the next token for -1; none if every token is banned.
     std::function<std::optional<TokenId>(int node)> token_after = nullptr;

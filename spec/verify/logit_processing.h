@@ -9,14 +9,15 @@
 //   frequency_penalty f   as in vLLM: logit - f * (how often the token is in the text)
 //   presence_penalty a    as in vLLM: logit - a * (whether it is in the text)
 //   no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: bans tokens that would repeat an n-gram of prompt or text
-//   encoder_no_repeat_ngram_size  EncoderNoRepeatNGramLogitsProcessor: bans tokens that would repeat one of the source
-//   bad words             NoBadWordsLogitsProcessor: sequence_bias of -infinity; a single end of text is ignored
+//   encoder_no_repeat_ngram_size  EncoderNoRepeatNGramLogitsProcessor: bans tokens that repeat an n-gram of the source
+//   bad words             NoBadWordsLogitsProcessor: sequence_bias of -infinity;
+//                         a bad word that is a single end of text is ignored
 //   min_new_tokens        MinNewTokensLengthLogitsProcessor: bans ends of text before that many new tokens
 //   forced_bos_token      ForcedBOSTokenLogitsProcessor: after a prompt of one token, only this token, with logit 0
 //   forced_eos_tokens     ForcedEOSTokenLogitsProcessor: after forced_eos_at new tokens, only these, with logit 0
 //   decay                 ExponentialDecayLengthPenalty: an end of text gains |logit| (factor^(tokens past start) - 1)
 //   banned_tokens         SuppressTokensLogitsProcessor, like suppress_tokens
-//   begin_suppress_tokens SuppressTokensAtBeginLogitsProcessor: banned as the first new token that is not forced
+//   begin_suppress_tokens SuppressTokensAtBeginLogitsProcessor: bans these as the first token that is not forced
 //   constraint            not in transformers: only tokens after which the text can still satisfy the grammar
 // The source is the encoder's input; without an encoder it is the prompt. Temperature, top-k, top-p and min-p
 // (sampling.h) come after these changes. The order of bans and weights does not matter: -inf stays -inf.
