@@ -18,7 +18,9 @@ from server import PAIR, Server
 
 HERE = pathlib.Path(__file__).resolve().parent
 CLIENTS = {"openai_client": ["openai==3.57.0"], "langchain_client": ["langchain-openai==1.7.4"], "aiohttp_client": ["aiohttp==3.14.1"],
-           "lm_eval_client": ["lm-eval[api]==0.4.13"], "aiperf_client": ["aiperf==0.13.0"]}
+           "lm_eval_client": ["lm-eval[api]==0.4.13"], "aiperf_client": ["aiperf==0.13.0"],
+           "vllm_client": ["vllm==0.33.0"]}
+LARGE = {"vllm_client"}  # 10 GB of packages: only if asked for
 
 
 def environment_of(folder, packages):
@@ -45,7 +47,7 @@ def main():
         environments = (options.environments or pathlib.Path(scratch)).resolve()
         with Server(options.binary.resolve(), [*PAIR, "--dtype", "float32", "--chat-template", "chatml", "--batch-size", 8]) as server:
             for name, packages in CLIENTS.items():
-                if options.only not in (None, name):
+                if options.only != name and (options.only or name in LARGE):
                     continue
                 python = environment_of(environments / name, packages)
                 if python is None:
