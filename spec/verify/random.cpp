@@ -354,7 +354,7 @@ BestToken gumbel_max_adjusted(const LogitSlice& row, const SamplingOptions& opti
 
 GumbelGather gumbel_gather(const SamplingOptions& options) {
     if (options.top_k > 0) return options.top_k <= kMaxShortlisted ? GumbelGather::shortlist : GumbelGather::rows;
-    if (options.top_p < 1) return GumbelGather::rows;
+    if (options.needs_all_logits()) return GumbelGather::rows;
     return options.min_p > 0 ? GumbelGather::shortlist : GumbelGather::best;
 }
 

@@ -27,6 +27,8 @@ struct SamplingOptions {
     std::uint64_t seed = 0;
 
     bool greedy() const { return temperature == 0; }
+    // Returns whether a filter needs all logits of a row, not only the largest.
+    bool needs_all_logits() const { return top_p < 1; }
     bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0; }
 };
 
