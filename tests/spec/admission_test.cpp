@@ -12,7 +12,7 @@ Request full_request() {
     Request request;
     request.sequence_key = 0xFEDCBA9876543210;
     request.prompt = {5, 0, 511, 7};
-    request.sampling = {0.7, 40, 0.9, 0.05, 0x123456789ABCDEF0};
+    request.sampling = {.temperature = 0.7, .top_k = 40, .top_p = 0.9, .min_p = 0.05, .seed = 0x123456789ABCDEF0};
     request.processing.repetition_penalty = 1.25;
     request.processing.presence_penalty = -0.5;
     request.processing.frequency_penalty = 0.75;

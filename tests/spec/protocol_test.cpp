@@ -21,7 +21,7 @@ std::vector<TokenId> golden_prompt(std::size_t i) {
 }
 
 Request sampled(Request request, double temperature, int top_k, double top_p, double min_p, std::uint64_t seed) {
-    request.sampling = {temperature, top_k, top_p, min_p, seed};
+    request.sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p, .seed = seed};
     return request;
 }
 
