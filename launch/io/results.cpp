@@ -82,7 +82,6 @@ Json counts_json(const spec::Stats& stats) {
                    {"rounds", stats.rounds},
                    {"drafted", stats.drafted},
                    {"accepted", stats.accepted},
-                   {"longest_accepted", stats.longest_accepted},
                    {"target_passes", stats.target_passes},
                    {"draft_passes", stats.draft_passes},
                    {"further_draft_rows", stats.further_draft_rows},

@@ -18,8 +18,8 @@ namespace {
         use(__VA_ARGS__);                                                                                              \
     }
 MEMBERS(spec::Stats, sequences, prompt_tokens, new_tokens, rounds, drafted, drafted_levels, accepted, target_passes,
-        draft_passes, longest_accepted, further_draft_rows, drafting_rounds, passes_of_rows, seconds_of_rows,
-        rounds_of_accepted, by_position, by_entropy, overlap, overlaps, ahead, seconds, levels)
+        draft_passes, further_draft_rows, drafting_rounds, passes_of_rows, seconds_of_rows, rounds_of_accepted,
+        by_position, by_entropy, overlap, overlaps, ahead, seconds, levels)
 using Bias = decltype(spec::LogitProcessing::logit_bias)::value_type;
 MEMBERS(Bias, token, bias)
 MEMBERS(model::grammar::Source, language, text)
@@ -28,8 +28,7 @@ MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_
         constraint, grammar, encoder_repetition, encoder_ngram_size, sequence_bias, suppress_tokens,
         begin_suppress_tokens, forced_bos_token, forced_eos_tokens, forced_eos_at, decay)
 MEMBERS(spec::Request, id, sequence_key, prompt, given, source, max_new_tokens, sampling, processing, beams,
-        num_samples, sample, ignore_eos, stop_rule, stop_strings, logprobs, metadata, response, model, echo, streams,
-        plain)
+        num_samples, sample, ignore_eos, stop_rule, stop_strings, logprobs, metadata, response, model, echo, streams, plain)
 MEMBERS(Report, result, order, sample, stats, checked, ends_request, text, trace, note, busy_seconds, interrupted)
 MEMBERS(Assignment, state, order, request, cancels)
 #undef MEMBERS

@@ -132,7 +132,6 @@ void count(Stats& stats, const RoundCounts& round) {
     stats.drafted += round.drafted;
     stats.drafted_levels += round.levels;
     stats.accepted += round.accepted;
-    stats.longest_accepted = std::max<std::int64_t>(stats.longest_accepted, round.accepted);
     stats.draft_passes += round.passes;
     stats.further_draft_rows += round.further_rows;
     stats.drafting_rounds += round.passes > 0 ? 1 : 0;
@@ -195,7 +194,6 @@ Stats& Stats::operator+=(const Stats& other) {
     drafted += other.drafted;
     drafted_levels += other.drafted_levels;
     accepted += other.accepted;
-    longest_accepted = std::max(longest_accepted, other.longest_accepted);
     target_passes += other.target_passes;
     draft_passes += other.draft_passes;
     further_draft_rows += other.further_draft_rows;

@@ -73,7 +73,6 @@ struct Stats {
     std::int64_t accepted = 0;
     std::int64_t target_passes = 0;               // rounds; prefill not counted
     std::int64_t draft_passes = 0;                // prefill not counted
-    std::int64_t longest_accepted = 0;            // most tokens accepted in a round
     std::int64_t further_draft_rows = 0;          // rows of these passes beyond one each, as trees have
     std::int64_t drafting_rounds = 0;             // rounds with a draft pass in them
     std::vector<std::int64_t> passes_of_rows;     // [r]: target passes of r rows
