@@ -275,8 +275,6 @@ void declare_sampling(OptionSet& set, RequestDefaults& requests) {
             "only the most likely tokens that together have probability P [{}: off]");
     set.add("min-p", "P", sampling.min_p, {0, 1},
             "only tokens with at least P times the probability of the most likely one [{}: off]");
-    set.add("top-a", "A", sampling.top_a, {0, 1},
-            "only tokens with at least A times the square of the largest probability [{}: off]");
     declare_seed(set, sampling.seed);
     set.add("repetition-penalty", "R", logits.repetition_penalty, at_least(0),
             "of tokens in prompt and text, as in transformers [{}: off]");

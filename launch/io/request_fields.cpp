@@ -87,7 +87,6 @@ constexpr LineField kLineFields[] = {
     {"top_k", [](auto& v, auto& n, auto& r) { r.sampling.top_k = count_field(v, n); }},
     {"top_p", [](auto& v, auto& n, auto& r) { r.sampling.top_p = model::number_of(v, n); }},
     {"min_p", [](auto& v, auto& n, auto& r) { r.sampling.min_p = model::number_of(v, n); }},
-    {"top_a", [](auto& v, auto& n, auto& r) { r.sampling.top_a = model::number_of(v, n); }},
     {"seed",
      [](auto& v, auto& n, auto& r) {
          if (!v.is_number_unsigned()) model::refuse_value(n, "must be a whole number from 0 to 2^64 - 1");

@@ -156,17 +156,13 @@ void narrow(Nucleus& nucleus, std::span<const float> logits, std::span<const flo
 // Turns weights of sum `total` into probabilities, after top-p and min-p where they are on.
 void normalize(std::span<const float> logits, float max, double total, const SamplingOptions& options,
                std::span<float> weights) {
-    if (options.top_p >= 1 && options.min_p <= 0 && options.top_a <= 0) {
+    if (options.top_p >= 1 && options.min_p <= 0) {
         row_kernels().scale(weights.data(), weights.size(), static_cast<float>(1 / total));
         return;
     }
     Nucleus nucleus{-kInfinity, {}, total};
     if (options.top_p < 1) nucleus = nucleus_of(logits, weights, total, options);
     if (options.min_p > 0) narrow(nucleus, logits, weights, min_p_border(max, options));
-    if (options.top_a > 0) { // tokens with at least top_a times the square of the largest probability, 1 / total
-        const double low = static_cast<double>(max) + options.temperature * std::log(options.top_a / total);
-        narrow(nucleus, logits, weights, std::min(max, static_cast<float>(low)));
-    }
     const auto factor = static_cast<float>(1 / nucleus.mass);
     std::vector<float> kept;
     kept.reserve(nucleus.more.size());
@@ -231,7 +227,6 @@ const char* why_invalid(const SamplingOptions& options) {
         return "--temperature must be 0 (greedy) or a number from 1e-6 to 1e6";
     if (options.top_k < 0) return "--top-k must be 0 (off) or more";
     if (!(options.top_p >= 0 && options.top_p <= 1)) return "--top-p must be a number from 0 to 1 (off)";
-    if (!(options.top_a >= 0 && options.top_a <= 1)) return "--top-a must be a number from 0 (off) to 1";
     if (!(options.min_p >= 0 && options.min_p <= 1)) return "--min-p must be a number from 0 (off) to 1";
     return "";
 }

@@ -24,13 +24,12 @@ struct SamplingOptions {
     int top_k = 0;          // 0: off
     double top_p = 1;       // 1: off
     double min_p = 0;       // 0: off
-    double top_a = 0;       // 0: off
     std::uint64_t seed = 0;
 
     bool greedy() const { return temperature == 0; }
     // Returns whether a filter needs all logits of a row, not only the largest.
-    bool needs_all_logits() const { return top_p < 1 || top_a > 0; }
-    bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0 || top_a > 0; }
+    bool needs_all_logits() const { return top_p < 1; }
+    bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0; }
 };
 
 // Calls visit(name, option) for each option, with its name in JSON. Packets, recordings and settings hold all of these.
@@ -39,7 +38,6 @@ void visit_options(auto& sampling, const auto& visit) {
     visit("top_k", sampling.top_k);
     visit("top_p", sampling.top_p);
     visit("min_p", sampling.min_p);
-    visit("top_a", sampling.top_a);
     visit("seed", sampling.seed);
 }
 
