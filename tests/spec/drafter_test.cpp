@@ -477,17 +477,4 @@ TEST(ModelDrafter, TimesItselfOnTheClockItWasGiven) {
     EXPECT_GT(timed.entropy_seconds, 0);
 }
 
-TEST(RepeatDrafter, ProposesTheLastToken) {
-    dist::ManualClock clock;
-    spec::DrafterParts parts{{{100, {}}, clock}};
-    const auto drafter = spec::drafter_type("repeat").make(parts);
-    spec::Request request;
-    request.prompt = {5, 7};
-    drafter->begin_sequence(0, request);
-    StopRule rule(spec::StopRuleOptions("constant", {{"tokens", 3}}));
-    Draft draft;
-    drafter->propose({0, request.prompt, 3, &request, choice_of(request), &rule, &draft, 3});
-    EXPECT_EQ(draft.tokens, std::vector<TokenId>(3, 7));
-}
-
 } // namespace drafter_test
