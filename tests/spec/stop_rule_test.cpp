@@ -418,10 +418,6 @@ TEST(StopRule, ConfidenceLooksAtTheDraftedTokensProbability) {
     EXPECT_EQ(rule.decide({kNan, kNan}), StopDecision::go_on);
 }
 
-TEST(StopRule, PatienceStopsAfterUncertainTokensInARow) {
-    EXPECT_EQ(stop_of(options_of("patience"), {1.1, 0.1, 1.1, 1.1, 1.1}), 4);
-}
-
 TEST(StopRule, SvipStopsWhereTheRootOfTheScaledEntropyIsHigh) {
     EXPECT_EQ(stop_of(options_of("svip"), {0.59, 0.61}), 2); // 0.3^2 / 0.15 = 0.6
 }
