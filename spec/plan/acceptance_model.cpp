@@ -100,8 +100,8 @@ void AcceptanceModel::learn_token(const DraftedToken& token, double residual, bo
 // ---- siblings of a tree ----
 
 RankChances::RankChances(int max_ranks) {
-    // The weights are for an average token. Siblings after the first are the target's token less often than their
-    // probability says. That probability has their margin in it.
+    // The weights are for an average token. A sibling after the first is the target's token less often than its
+    // probability says. Its margin has no weight, because the probability contains the margin.
     constexpr TokenChance::Weights kOfFirst = {0.7, 0.3, 0.8, 0, 1}, kOfSiblings = {-1.2, 0.3, 0.8, 0, 0};
     constexpr double kFirstMean = 0.6, kNextMean = 0.25; // of rank 0; ratio of each rank to the one before
     chances_.emplace_back(kOfFirst);

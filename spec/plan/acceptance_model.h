@@ -35,8 +35,9 @@ class TokenChance {
     LearnedWeights<5> weights_;
 };
 
-// The acceptance residual: how much more often a text's tokens are accepted than their chances say. It is 0.1 times the
-// sum of (accepted - chance) over the verified tokens. It is part of those chances, so it settles where the two agree.
+// The acceptance residual of a text. It grows while tokens are accepted more often than their chances say, and falls
+// while they are accepted less often: each verified token adds 0.1 (accepted - chance). The residual is an input of
+// these chances, so it settles where chances and acceptance agree.
 class TextResidual {
   public:
     double value() const { return value_; }

@@ -49,7 +49,7 @@ void DraftPolicy::learn(const RoundRecord& round, const CostModel& costs) {
 }
 
 // The balance gains the time of a plain round for each token beyond the first. It loses the time of the draft and of
-// its rows in the target's pass. A draft pass counts once its cost is known.
+// its rows in the target's pass. As long as the cost of draft passes is not known, they count nothing.
 void DraftPolicy::learn_balance(const RoundRecord& round, const CostModel& costs) {
     one_begins_ = false;
     const double passes = costs.knows_draft() ? costs.draft_seconds(round.draft_passes, round.further_draft_rows) : 0;

@@ -43,7 +43,8 @@ template <std::size_t N> class LearnedWeights {
     std::size_t n_seen_ = 0; // the weights from this one on have had no feature but 0
 };
 
-// Between rounds other data replaces the weights in the caches. So this touches only the weights in use.
+// Between rounds the models' passes push these weights out of the processor's caches. So this touches only the weights
+// in use.
 template <std::size_t N>
 void LearnedWeights<N>::learn(const Vector& features, double slope, double curvature, double share) {
     const auto last = std::find_if(features.rbegin(), features.rend(), [](double feature) { return feature != 0; });

@@ -6,8 +6,9 @@
 // Kalman filter follows both factors: the slowness changes quickly, the costs hardly change. Costs are in seconds at
 // the speed of the run's first target passes, so only their ratios mean anything.
 //
-// A row costs more than its own pass shows, because processors that have just worked harder are slower for some passes.
-// The filter takes this for slowness of the moment. So the observed cost of rows is multiplied by 1 + kBehind.
+// A row costs more than the time of its pass shows, because processors that have just worked harder are slower in the
+// next passes. The filter takes this for slowness of the moment. So the observed cost of rows is multiplied by
+// 1 + kBehind.
 #pragma once
 
 #include "spec/plan/learned_weights.h"
@@ -48,7 +49,8 @@ class PassTimes {
     using TargetWeights = LearnedWeights<kFirstSegment + kSegments>;
     using DraftWeights = LearnedWeights<3>; // a pass, the extra time of a round's first one, a further row
 
-    // The least of the first kFirst times counts: caches are cold then, and nothing else shows an outlier.
+    // Of the first kFirst times the smallest counts: caches are cold at first, and there are no other times by which an
+    // outlier could be told.
     static constexpr int kFirst = 3;
 
     static TargetWeights first_target_weights();

@@ -43,9 +43,9 @@ int TextPolicy::tokens_to_read(const RoundContext& round) {
     return wanted_ == Reading::all ? round.unread : CostModel::kEnd;
 }
 
-// Returns whether it pays to read all of a long text. If no text was read whole so far, the pace after that is taken as
-// the best possible: tokens that take no time. All is then read if this would pay and if the run affords the trial.
-// If nothing is known of the draft, only the end is read.
+// Returns whether it pays to read all of a long text. The pace after a whole reading may not be known yet. It is then
+// taken as the best possible, tokens that take no time, and all is read if this would pay and the run affords the
+// trial. If nothing is known of the draft, only the end is read.
 bool TextPolicy::reads_all(const RoundContext& round) const {
     constexpr PassCost kOwn = {};
     const double more = gain_->costs.reading_seconds(round.unread) - gain_->costs.reading_seconds(CostModel::kEnd);
@@ -64,9 +64,9 @@ std::optional<Reading> TextPolicy::reading_after(int caught_up) {
 
 // Where drafting does not seem to pay, a token is drafted now and then to learn if that still holds. The run must
 // afford such a probe, and drafting must be able to pay if every token is accepted. A text is probed as it begins, and
-// then after more and more rounds, because the draft first has to read all tokens emitted meanwhile. A text alone that
-// lacks little is always asked again soon: a probe then costs next to nothing, and a bad stretch should not decide for
-// the rest.
+// then after more and more rounds, because the draft first has to read all tokens emitted meanwhile. The gap stays
+// short for a single sequence where a little more acceptance would make drafting pay. A probe then costs next to
+// nothing, and a bad stretch should not decide for the rest.
 bool TextPolicy::wants_probe(const Worth& worth, const RoundContext& round, const PassCost& cost) {
     constexpr double kNear = 1.25; // times the mean acceptance
     constexpr int kNearGap = 4;

@@ -31,9 +31,9 @@ class Worth {
     double of_passes(double passes, double further_rows = 0) const;
     // The price in tokens if this text has `to` rows in the target's pass instead of `from`.
     double of_rows(int from, int to) const;
-    // A threshold for the chance that all `drafted` tokens of the round are accepted: above it another pass pays. The
-    // pass pays if it does so with some number of further tokens, up to `cap` tokens in all. Each of these is accepted
-    // with probability `acceptance`. Infinity if `drafted` is `cap` already.
+    // A threshold for the chance that all `drafted` tokens of the round are accepted: above it another pass pays. For
+    // this, some number n of further tokens must bring more than it costs, with `drafted` + n at most `cap`. Each
+    // further token is accepted with probability `acceptance`. Infinity if `drafted` is `cap` already.
     double least_chance(int drafted, int cap, const PassCost& cost, double acceptance) const {
         return least_chance(drafted, cap, cost, acceptance, 0);
     }

@@ -182,8 +182,8 @@ class Life(unittest.TestCase):
                 self.assertEqual(server.end(), 0)
 
     def test_what_was_taken_is_answered_while_the_server_ends(self):
-        for number in (signal.SIGTERM, signal.SIGUSR1):
-            with serve("--batch-size", 2) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for number, replicas in ((signal.SIGTERM, 1), (signal.SIGUSR1, 1), (signal.SIGTERM, 2)):
+            with serve("--batch-size", 2, "--replicas", replicas, ranks=replicas) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
                 asked = [pool.submit(server.complete, prompt="The ferry", max_tokens=150, temperature=0) for _ in range(8)]
                 time.sleep(0.3)
                 server.drain(number)
