@@ -20,12 +20,12 @@ namespace {
 
 constexpr double kMaxHeartbeatSeconds = 1;
 
-// Between two looks: while messages come, and after kQuietSeconds without one.
-constexpr std::chrono::microseconds kShortNap{500}, kLongNap{10000};
+// Between two looks: while messages are sent and come, and after kQuietSeconds without one.
+constexpr std::chrono::nanoseconds kShortNap{500'000}, kLongNap{10'000'000};
 constexpr double kQuietSeconds = 0.2;
 
 void nap(std::chrono::nanoseconds length) {
-    const timespec time{0, length.count()};
+    const timespec time{0, std::max<long>(length.count(), 0)};
     nanosleep(&time, nullptr);
 }
 
@@ -54,7 +54,7 @@ class MpiChannel final : public Channel {
     MpiChannel(const MpiChannel&) = delete;
     MpiChannel& operator=(const MpiChannel&) = delete;
 
-    void send(int to, std::span<const std::byte> bytes) override {
+    void begin_send(int to, std::span<const std::byte> bytes) override {
         if (bytes.size() > INT_MAX)
             throw Error(fmt::format("a message of {} bytes is longer than MPI sends", bytes.size()));
         auto transfer = std::make_unique<Transfer>();
@@ -112,20 +112,31 @@ class MpiChannel final : public Channel {
 Channel::Channel(const RankLayout& layout, const Clock& clock, double timeout_seconds)
     : layout_(layout), clock_(clock), timeout_seconds_(timeout_seconds),
       heartbeat_seconds_(std::min(timeout_seconds / 4, kMaxHeartbeatSeconds)), heartbeat_at_(clock.now_seconds()),
-      checked_at_(heartbeat_at_), message_at_(heartbeat_at_),
-      silent_seconds_(static_cast<std::size_t>(layout.replicas)) {}
+      checked_at_(heartbeat_at_), used_at_(heartbeat_at_), silent_seconds_(static_cast<std::size_t>(layout.replicas)) {}
+
+void Channel::send(int to, std::span<const std::byte> bytes) {
+    if (!bytes.empty()) used_at_ = clock_.now_seconds();
+    begin_send(to, bytes);
+}
+
+// Heartbeats go on, however short the timeout is.
+std::chrono::nanoseconds Channel::longest_nap() const {
+    if (checked_at_ - used_at_ <= kQuietSeconds) return kShortNap;
+    const std::chrono::duration<double> part_of_heartbeat(heartbeat_seconds_ / 4);
+    return std::min(kLongNap, std::chrono::duration_cast<std::chrono::nanoseconds>(part_of_heartbeat));
+}
 
 std::optional<Message> Channel::receive(double wait_seconds) {
     const auto deadline = Deadline::after_seconds(wait_seconds);
     for (;;) {
         while (std::optional<Message> message = poll()) {
             if (message->bytes.empty()) continue; // a heartbeat
-            message_at_ = clock_.now_seconds();
+            used_at_ = clock_.now_seconds();
             return message;
         }
         check_heartbeats(); // sets checked_at_ to the present
         if (deadline.passed()) return std::nullopt;
-        nap(checked_at_ - message_at_ > kQuietSeconds ? kLongNap : kShortNap);
+        nap(std::min<std::chrono::nanoseconds>(longest_nap(), deadline.at - std::chrono::steady_clock::now()));
     }
 }
 

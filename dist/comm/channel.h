@@ -8,6 +8,7 @@
 #include "dist/layout/layout.h"
 #include "dist/rank/clock.h"
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -23,13 +24,13 @@ struct Message {
 
 class Channel {
   public:
-    // A replica that is silent for longer than a step may take, `timeout_seconds`, counts as dead. `clock` outlives the
-    // channel.
+    // A replica that is silent for `timeout_seconds`, the longest time of a step, and two heartbeats more counts as
+    // dead. `clock` outlives the channel.
     Channel(const RankLayout& layout, const Clock& clock, double timeout_seconds);
     virtual ~Channel() = default;
 
     // Takes a copy of the bytes; empty bytes are a heartbeat. Messages to one replica arrive in order. Throws Error.
-    virtual void send(int to, std::span<const std::byte> bytes) = 0;
+    void send(int to, std::span<const std::byte> bytes);
     // Returns the next message, or nothing when none comes within `wait_seconds`. It also sends the heartbeats, so call
     // it between any two steps until it returns nothing. Throws Timeout that names a silent replica.
     std::optional<Message> receive(double wait_seconds);
@@ -37,12 +38,14 @@ class Channel {
     virtual void flush(Deadline deadline) = 0;
 
   protected:
+    virtual void begin_send(int to, std::span<const std::byte> bytes) = 0;
     virtual std::optional<Message> poll() = 0; // returns the next message that has come whole, heartbeats included
     // Notes that a message of that replica has arrived, or at least its beginning.
     void heard_from(int replica) { silent_seconds_[replica] = 0; }
 
   private:
     void check_heartbeats();
+    std::chrono::nanoseconds longest_nap() const;
 
     RankLayout layout_;
     const Clock& clock_;
@@ -50,7 +53,7 @@ class Channel {
     double heartbeat_seconds_; // between two heartbeats of this rank
     double heartbeat_at_;      // last heartbeat of this rank
     double checked_at_;
-    double message_at_;                  // last message that was no heartbeat
+    double used_at_;                     // last message, sent or received, that was no heartbeat
     std::vector<double> silent_seconds_; // by replica; counts only time in which this rank listened
 };
 

@@ -91,13 +91,13 @@ struct FileLengths {
     int min_length = 0;
 };
 
-// The defaults of requests, for when a line says nothing.
 // The run's limits for a stop rule that a line names.
 struct RulesOfLines {
     int max_draft_tokens = 0;
     spec::Acceptance acceptance = spec::Acceptance::gumbel;
 };
 
+// The defaults of requests, for when a line says nothing.
 struct RequestDefaults {
     GenerationConfigUse generation_config = GenerationConfigUse::greedy;
     std::set<std::string> given; // options that override this file

@@ -256,6 +256,12 @@ spec::StopRuleOptions rule_of_line(const std::string& text, const RulesOfLines& 
     common.max_tokens = of_run.max_draft_tokens;
     const spec::StopRuleOptions rule = rule_of_level(parse_known_level({"stop-rule", text}), common);
     if (const std::string why = why_biased(rule, of_run.acceptance); !why.empty()) throw BadOption(why);
+    refuse_if(rule.is_persistent(),
+              fmt::format("--stop-rule {}: a text's own rule does not continue from text to text", text));
+    refuse_if(rule.type().weighs_costs && of_run.acceptance != spec::Acceptance::gumbel,
+              fmt::format("--stop-rule {}: it measures costs, so the text of a seed could not be repeated with "
+                          "--acceptance {}; give it for the whole run",
+                          text, to_string(of_run.acceptance)));
     return rule;
 }
 

@@ -36,7 +36,8 @@ Json contents_of(const std::string& name) {
 // A new member breaks the build here, until it is listed below or is known not to change the text.
 Json settings_of(const spec::Request& request) {
     const auto& [id, sequence_key, prompt, given, source, max_new_tokens, sampling, processing, beams, num_samples,
-                 sample, ignore_eos, stop_rule, stop_strings, logprobs, metadata, response, model, echo, streams, plain] = request;
+                 sample, ignore_eos, stop_rule, stop_strings, logprobs, metadata, response, model, echo, streams,
+                 plain] = request;
     const auto& [repetition_penalty, presence_penalty, frequency_penalty, no_repeat_ngram_size, min_new_tokens,
                  logit_bias, banned_tokens, constraint, grammar, encoder_repetition_penalty,
                  encoder_no_repeat_ngram_size, sequence_bias, suppress_tokens, begin_suppress_tokens, forced_bos_token,

@@ -195,6 +195,7 @@ class HttpServer::Impl::Connection::Exchange final : public HttpExchange {
 };
 
 void HttpServer::Impl::Connection::on_request(ErrorCode error) {
+    is_head_ = false;
     if (error) {
         keeps_open_ = false;
         has_unread_ = true;

@@ -199,11 +199,17 @@ void check_beams(const Json& object, const RequestDefaults& defaults, spec::Beam
 void check_stop_rule(const RequestDefaults& defaults, const std::string& rule) {
     if (rule.empty()) return;
     if (!defaults.stop_rules)
-        throw std::runtime_error("stop_rule is for chains that generate or serve drafts; leave it out");
+        throw std::runtime_error(
+            "stop_rule is for runs of generate and serve that draft chains: with a draft, without a "
+            "tree, lookahead or beams; leave it out");
+    constexpr std::size_t kLongest = 200; // bytes; the time of reading grows with it, and an error repeats it
+    if (rule.size() > kLongest)
+        throw std::runtime_error(fmt::format("stop_rule has {} bytes; the most is {}", rule.size(), kLongest));
     try {
         (void)rule_of_line(rule, *defaults.stop_rules);
     } catch (const BadOption& error) {
-        throw std::runtime_error(as_field(error.what()));
+        throw std::runtime_error("stop_rule" +
+                                 std::string(error.what()).substr(std::string_view("--stop-rule").size()));
     }
 }
 

@@ -142,6 +142,7 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
     rest["finish_reason"] = spec::to_string(completion.finish_reason);
     if (request.logprobs) rest["logprobs"] = logprobs_json(completion.logprobs);
     if (!completion.found.empty()) rest["sequences"] = sequences_json(request, completion);
+    if (!request.stop_rule.empty()) rest["stop_rule"] = request.stop_rule;
     rest["stats"] = {{"prompt_tokens", stats.prompt_tokens}};
     rest["stats"].update(counts_json(stats));
     rest["stats"]["seconds"] = rounded(stats.seconds.total);

@@ -28,7 +28,8 @@ MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_
         constraint, grammar, encoder_repetition, encoder_ngram_size, sequence_bias, suppress_tokens,
         begin_suppress_tokens, forced_bos_token, forced_eos_tokens, forced_eos_at, decay)
 MEMBERS(spec::Request, id, sequence_key, prompt, given, source, max_new_tokens, sampling, processing, beams,
-        num_samples, sample, ignore_eos, stop_rule, stop_strings, logprobs, metadata, response, model, echo, streams, plain)
+        num_samples, sample, ignore_eos, stop_rule, stop_strings, logprobs, metadata, response, model, echo, streams,
+        plain)
 MEMBERS(Report, result, order, sample, stats, checked, ends_request, text, trace, note, busy_seconds, interrupted)
 MEMBERS(Assignment, state, order, request, cancels)
 #undef MEMBERS

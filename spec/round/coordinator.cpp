@@ -100,6 +100,8 @@ void Coordinator::compile_constraint(Request& request) {
 bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
     std::optional<Request> request = callbacks.next_request();
     if (!request) return false;
+    if (!request->stop_rule.empty() && !callbacks.rule_of)
+        throw std::invalid_argument("a request names a stop rule, and nothing reads it");
     const StopRuleOptions rule = request->stop_rule.empty() ? options_.stop_rule : callbacks.rule_of(*request);
     if (const std::string why = why_biased(rule, options_.acceptance.kind);
         !why.empty() && parts_.drafter && !request->sampling.greedy())

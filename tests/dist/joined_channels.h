@@ -20,13 +20,13 @@ class JoinedChannels {
         End(JoinedChannels& joined, const entrodraft::dist::RankLayout& layout, const entrodraft::dist::Clock& clock,
             double timeout_seconds)
             : Channel(layout, clock, timeout_seconds), joined_(joined), replica_(layout.replica) {}
-        void send(int to, std::span<const std::byte> bytes) override {
-            const std::lock_guard lock(joined_.mutex_);
-            joined_.arrived_.at(static_cast<std::size_t>(to)).push_back({replica_, {bytes.begin(), bytes.end()}});
-        }
         void flush(entrodraft::dist::Deadline) override {}
 
       protected:
+        void begin_send(int to, std::span<const std::byte> bytes) override {
+            const std::lock_guard lock(joined_.mutex_);
+            joined_.arrived_.at(static_cast<std::size_t>(to)).push_back({replica_, {bytes.begin(), bytes.end()}});
+        }
         std::optional<entrodraft::dist::Message> poll() override {
             const std::lock_guard lock(joined_.mutex_);
             auto& mine = joined_.arrived_[static_cast<std::size_t>(replica_)];

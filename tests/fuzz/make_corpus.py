@@ -31,6 +31,27 @@ def safetensors(header, data):
     return struct.pack("<Q", len(text)) + text + data
 
 
+def api_requests():
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "number"}}}}}]
+    yield "chat", "POST /v1/chat/completions", {
+        "messages": [{"role": "user", "content": "Hi"}], "tools": tools, "tool_choice": "auto", "stream": True,
+        "stream_options": {"include_usage": True}, "logprobs": True, "top_logprobs": 2}, (
+        '<think>a</think>Well <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>')
+    yield "required", "POST /v1/chat/completions", {
+        "messages": [{"role": "user", "content": "Hi"}], "tools": tools, "tool_choice": {"type": "function", "function": {"name": "f"}}}, (
+        '{"name": "f", "parameters": {"a": 12345678901234567890}}; {"name": "weather", "parameters": {}}')
+    yield "completion", "POST /v1/completions", {
+        "prompt": ["a", "b"], "n": 2, "temperature": 1, "seed": 3, "stop": ["x"], "logit_bias": {"5": -1.5}, "stop_rule": "static:2"}, (
+        '[{"name": "f", "arguments": {"a": "\\"}"}}]')
+    yield "echo", "POST /v1/completions", {"prompt": [[1, 2, 3]], "echo": True, "logprobs": 1, "max_tokens": 1}, "plain < text <tool"
+    yield "format", "POST /v1/completions", {
+        "prompt": "a", "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}}, "</think>"
+    yield "tokenize", "POST /tokenize", {"messages": [{"role": "user", "content": "Hi"}]}, ""
+    yield "detokenize", "POST /detokenize", {"tokens": [1, 2, 999]}, ""
+    for path in ("GET /v1/models", "GET /health", "GET /metrics", "POST /drain", "POST /v1/embeddings"):
+        yield path.split("/")[-1], path, {}, ""
+
+
 def quantized(config, tensors):
     """quantized_fuzz.cpp's input; tensors are (name, dtype, shape, bytes)."""
     header, data = {}, b""
@@ -233,6 +254,8 @@ def main():
     write("requests", "options", b'{"prompt": "a", "top_k": 5, "top_p": 0.9, "min_p": 0.1, "stop": ["x"], "logit_bias": '
           b'{"5": -1.5}, "banned_tokens": [3], "repetition_penalty": 1.2, "no_repeat_ngram_size": 3}\n')
     write("requests", "bad", b'{"prompt": 1}\n[]\n{"prompt": "a", "prompt": "b"}\n{"id": 1e400, "prompt": "\\ud800"}')
+    for name, path, body, text in api_requests():
+        write("api", name, path.encode() + BORDER + json.dumps(body).encode() + BORDER + text.encode())
     write("options", "all", b'target = t\ndraft = d\nprompt = "x"\nstop-rule = cumulative:3:min=2:of=adjusted\n'
           b'# remark\nquiet = true\ntemperature = 0.7\ntop-p = 0.9\nacceptance = gumbel\n')
     write("options", "levels", b'target = t\ndraft = a\ndraft = b\nstop-rule = static:drop\nstop-rule = constant:tokens=3\n'

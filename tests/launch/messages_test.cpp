@@ -77,6 +77,7 @@ TEST(Messages, HoldAllOfARequest) {
     request.num_samples = 12;
     request.sample = 13;
     request.ignore_eos = true;
+    request.stop_rule = "static:2";
     request.stop_strings = {"", "stop"};
     request.metadata = "{}";
     const Assignment read = unpack<Assignment>(pack(Assignment{.order = 11, .request = request}));
@@ -103,6 +104,7 @@ TEST(Messages, HoldAllOfARequest) {
     EXPECT_EQ(read.request->processing.decay, request.processing.decay);
     EXPECT_EQ(read.request->processing.constraint, request.processing.constraint);
     EXPECT_TRUE(read.request->ignore_eos);
+    EXPECT_EQ(read.request->stop_rule, "static:2");
     EXPECT_EQ(read.request->stop_strings, request.stop_strings);
     EXPECT_EQ(read.request->metadata, "{}");
     EXPECT_FALSE(read.request->plain);

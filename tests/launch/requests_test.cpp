@@ -163,11 +163,18 @@ TEST(Requests, LinesNameAStopRuleThatTheRunCanHave) {
     const auto told = [&](const std::string& rule) {
         return error_of(R"({"prompt": "p", "stop_rule": ")" + rule + R"("})", defaults);
     };
-    EXPECT_EQ(told("constant:tokens=16"), "stop_rule constant:tokens=16: '16' must be at most max_draft_tokens 15");
+    EXPECT_EQ(told("constant:tokens=16"), "stop_rule constant:tokens=16: '16' must be at most --max-draft-tokens 15");
+    EXPECT_EQ(told(std::string(201, 'x')), "stop_rule has 201 bytes; the most is 200");
+    EXPECT_NE(told("heuristic:5:persistent").find("does not continue from text to text"), std::string::npos);
+    EXPECT_NE(told("expected-gain").find("it measures costs"), std::string::npos);
     EXPECT_NE(told("entropy").find("did you mean static?"), std::string::npos);
     EXPECT_NE(told("confidence:drop").find("would bias acceptance rejection"), std::string::npos);
-    EXPECT_EQ(error_of(R"({"prompt": "p", "stop_rule": "constant"})"),
-              "stop_rule is for chains that generate or serve drafts; leave it out");
+    EXPECT_EQ(
+        error_of(R"({"prompt": "p", "stop_rule": "constant"})"),
+        "stop_rule is for runs of generate and serve that draft chains: with a draft, without a tree, lookahead or "
+        "beams; leave it out");
+    defaults.stop_rules->acceptance = spec::Acceptance::gumbel;
+    EXPECT_EQ(served(R"({"prompt": "p", "stop_rule": "expected-gain"})", defaults).stop_rule, "expected-gain");
 }
 
 TEST(Requests, LinesSayWhatIsDoneToTheirLogits) {

@@ -144,6 +144,12 @@ class Refusals(unittest.TestCase):
             connection.request("GET", path)
             answer = connection.getresponse()
             self.assertEqual((answer.status, len(answer.read())), (status, int(answer.headers["Content-Length"])))
+        connection.request("HEAD", "/health")
+        connection.getresponse().read()
+        connection.putrequest("POST", "/v1/completions")
+        connection.putheader("Content-Length", "99999999")
+        connection.endheaders()
+        self.assertIn(b"larger than", connection.getresponse().read())
         connection.close()
 
     def test_a_request_names_its_stop_rule(self):

@@ -26,6 +26,8 @@ def request_of(chance):
         body["n"] = 1
     if chance.random() < 0.2:
         body["stop"] = [chance.choice([" the", ".", "\n"])]
+    if chance.random() < 0.3:
+        body["stop_rule"] = chance.choice(["constant:tokens=2", "static:1", "svip", "static:1:of=adjusted", "expected-gain"])
     return body
 
 
