@@ -1,5 +1,6 @@
-// Trains a draft: has its first state, its steps, its own texts, and its report in the directory that distill writes.
-// Called by distill. Collective over the world unless a comment says otherwise.
+// Training of a draft: its initial state, the training steps, the texts that the draft itself generates for training,
+// and the report in the output directory of distill. Called by distill. All ranks of the world must call each function
+// together, unless a comment says otherwise.
 #pragma once
 
 #include "launch/cmd/distill_files.h"

@@ -1,5 +1,5 @@
-// Chooses a winner among simulated settings, by real runs of the best setting of each rule. Makes remarks on the
-// results. Pure. Called by tune_command.
+// Chooses the winner of a tuning: compares the real runs, which the caller makes, of the best simulated setting of each
+// rule. Also writes remarks on the results. Does no input or output. Called by tune_command.
 #pragma once
 
 #include "launch/io/report.h"

@@ -1,6 +1,6 @@
 // Records when every rank began each step of each round, in a file for trace viewers (Perfetto, chrome://tracing). The
-// engine reports its steps to the timeline, which passes them on to the session's own watch. Called by generate
-// --timeline.
+// engine reports its steps to the timeline, which forwards each report to the session's own StepWatch. Called by
+// generate --timeline.
 #pragma once
 
 #include "dist/layout/layout.h"

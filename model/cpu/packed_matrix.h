@@ -1,9 +1,9 @@
-// A weight matrix in the layout that the kernels need: outputs in the lanes, cut into one contiguous stream per thread.
+// A weight matrix in the layout that the kernels need: outputs in SIMD lanes, and one contiguous stream per thread.
 //
-// Thread t has a range of outputs in units of 16. Each unit is lines of 64 bytes along K (kernels::LinearArgs): the
-// kernels read a few units side by side, and each weight once. All matrices of a decoder follow one another in a
-// WeightArena, in the order in which a pass reads them. So the prefetch at the end of one matrix loads the beginning of
-// the next.
+// Thread t has a range of outputs in units of 16. A unit is a sequence of 64-byte lines along K (kernels::LinearArgs).
+// The kernels read a few units side by side, and read each weight only once. All matrices of a decoder follow one
+// another in a WeightArena, in the order in which a pass reads them. So the prefetch at the end of one matrix loads the
+// beginning of the next.
 #pragma once
 
 #include "dist/layout/shard.h"

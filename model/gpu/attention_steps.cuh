@@ -1,5 +1,5 @@
-// The parts that attention's kernels on tensor cores share: numbers, heads, and a guard. The guard keeps non-finite
-// values away from queries that do not see them.
+// What the attention kernels on tensor cores share: conversions of number types, the mapping of heads, products, and a
+// guard. The guard keeps non-finite values at masked positions from reaching the queries that mask them.
 // Included by attention_tiles.cuh, attention_prompt.cu and latent.cu.
 #pragma once
 

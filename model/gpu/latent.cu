@@ -1,5 +1,6 @@
-// The parts of latent attention (DeepSeek-V2) before and after attention itself. They norm vectors and put them into
-// the cache, map queries to the space of these vectors, and make values from the attended vectors. See cpu/latent.h.
+// Kernels before and after attention itself in latent attention (DeepSeek-V2). Before: they normalise latent vectors,
+// store them in the cache, and map queries to the latent space. After: they compute values from the weighted sums of
+// latent vectors. See cpu/latent.h.
 #include "model/gpu/attention_steps.cuh"
 
 namespace entrodraft::model::gpu {

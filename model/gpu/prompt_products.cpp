@@ -1,6 +1,7 @@
-// cuBLASLt's algorithms, chosen by their bits: see prompt_products.h.
+// Chooses algorithms of cuBLASLt for which a row's exact result depends on no other row: see prompt_products.h.
 //
-// cuBLASLt's matrices lie column by column: y^T [n][rows] = w^T transposed, [stride][n], times x^T [stride][rows].
+// cuBLASLt stores matrices column by column. So it computes Y = transpose(W) X, with Y = y^T [n][rows],
+// W = w^T [stride][n] and X = x^T [stride][rows].
 #include "model/gpu/prompt_products.h"
 
 #include "dist/rank/error.h"

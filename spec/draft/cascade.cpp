@@ -2,10 +2,10 @@
 // of a smaller drafter. It emits the tokens that it would emit alone, so the level above may verify them like any
 // draft.
 //
-// It is exact with every acceptance. Each token that it hands up was drawn from its own distribution q given the tokens
-// before. The token never decides if another token follows. Random numbers of the inner round depend on its level and
-// on the place where the round above began. The reason: the inner rule learns from tokens that were rejected above, so
-// a number that influenced one round must not be used in the next.
+// It is exact with every acceptance method: each token that it hands up was drawn from its own distribution q given the
+// tokens before, and whether a token is handed up never depends on its own value. Random numbers of the inner round are
+// keyed by the level in the cascade and by the position where the round above began. The inner rule learns even from
+// tokens that were rejected above, so a number that influenced one round must not be used again in the next.
 #include "spec/draft/chain.h"
 #include "spec/verify/random.h"
 #include "spec/verify/verify.h"

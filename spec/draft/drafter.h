@@ -1,9 +1,9 @@
-// Declares the interface of drafters, which propose tokens. This file also has the data that every drafter needs,
-// drafters that combine other drafters, and the making of drafters by name.
+// The interface of drafters, which propose tokens. Also here: data that every drafter needs, drafters that combine
+// other drafters, and functions that create a drafter by name.
 //
-// A drafter works for all sequences of a replica, each in its slot. It returns tokens and, if it has distributions, the
-// one that each token was drawn from. Only the round calls it, on the draft owner. Drafters that draw from a model's
-// logits are in chain.h.
+// A drafter serves all sequences of a replica, each in its slot. It returns tokens and, if it samples from
+// distributions, also the distribution of each token. Only the code of the round calls it, on the rank that owns the
+// draft. Drafters that draw from a model's logits are in chain.h.
 #pragma once
 
 #include "dist/rank/clock.h"

@@ -1,11 +1,11 @@
 // Induced sorting: see suffix_array.h.
 //
-// A suffix is small (S) if it is less than the suffix after it, else large (L). An S suffix after an L suffix is called
-// LMS. The steps are:
-//   1. Two passes over the array order the pieces between one LMS suffix and the next.
-//   2. Each piece is replaced by its rank. The ranks are a text of at most half the length. Its suffix array, made in
-//      the same way, is the order of the LMS suffixes.
-//   3. With the LMS suffixes in order, one pass forwards orders the L suffixes, and one pass back the S suffixes.
+// A suffix is small (S) if it is less than the suffix that starts one place later, else large (L). An S suffix that
+// starts one place after an L suffix is called LMS. The steps are:
+//   1. Two passes over the array sort the pieces between neighbouring LMS suffixes.
+//   2. Each piece is replaced by its rank; the ranks form a text of at most half the length. The suffix array of this
+//      text, made in the same way, gives the order of the LMS suffixes.
+//   3. From this order, a forward pass sorts the L suffixes, and then a backward pass sorts the S suffixes.
 #include "spec/draft/suffix_array.h"
 
 #include <algorithm>

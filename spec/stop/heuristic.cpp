@@ -2,9 +2,9 @@
 //
 // Source: transformers' heuristic_transient. With `persistent`, it is the heuristic of transformers 4.37, the baseline
 // of the thesis "Entropy Drafting" (2024).
-// Formula: t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. With `persistent`, k continues
-// from text to text and goes up to 127, and rounds that were cut short count as not fully accepted.
-// On a device: a chain of k rows.
+// Formula: stop at t >= k drafted tokens; then k += 2 after full acceptance, else k = max(1, k - 1); k stays in 1..cap.
+// With `persistent`, k is kept from text to text, its upper limit is 127, and a round that was cut short (by budget,
+// context or end of text) counts as not fully accepted. On a device: a chain of k rows.
 #include "spec/stop/shared.h"
 
 namespace entrodraft::spec {

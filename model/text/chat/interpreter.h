@@ -1,5 +1,6 @@
-// Renders a chat template once: walks the tree (syntax.h) with the values of value.h. builtins.h has the names that can
-// be called. Called by Template::render (jinja.h), and by filters and methods for their arguments.
+// One rendering of a chat template: walks the syntax tree (syntax.h) and computes values (value.h). builtins.h has the
+// functions that templates can call. Called by Template::render (jinja.h), and by filters and methods to evaluate their
+// arguments.
 #pragma once
 
 #include "model/text/chat/jinja.h"
