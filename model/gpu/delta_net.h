@@ -2,8 +2,7 @@
 // model/pass/recurrent_states.h describes the states that are kept, and cpu/delta_net.h the arithmetic.
 //
 // As in kernels.h: pointers are to device memory, no CUDA header is needed, and a row's exact result depends only on
-// its own text, not on other rows.
-// Called by gpu/ops, gpu/device_states and gpu/delta_table.
+// its own text, not on other rows. Called by gpu/ops, gpu/device_states and gpu/delta_table.
 #pragma once
 
 #include "model/gpu/kernels.h"

@@ -1,6 +1,5 @@
-// One rendering of a chat template: walks the syntax tree (syntax.h) and computes values (value.h). builtins.h has the
-// functions that templates can call. Called by Template::render (jinja.h), and by filters and methods to evaluate their
-// arguments.
+// One rendering of a chat template: walks the syntax tree (syntax.h), computes values (value.h), and calls what
+// builtins.h defines. Called by Template::render (jinja.h), and by filters and methods to evaluate their arguments.
 #pragma once
 
 #include "model/text/chat/jinja.h"
