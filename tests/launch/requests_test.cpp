@@ -168,7 +168,7 @@ TEST(Requests, LinesNameAStopRuleThatTheRunCanHave) {
     EXPECT_NE(told("heuristic:5:persistent").find("does not continue from text to text"), std::string::npos);
     EXPECT_NE(told("expected-gain").find("it measures costs"), std::string::npos);
     EXPECT_NE(told("entropy").find("did you mean static?"), std::string::npos);
-    EXPECT_NE(told("confidence:drop").find("would bias acceptance rejection"), std::string::npos);
+    EXPECT_NE(told("confidence:drop").find("would bias --acceptance rejection"), std::string::npos);
     EXPECT_EQ(
         error_of(R"({"prompt": "p", "stop_rule": "constant"})"),
         "stop_rule is for runs of generate and serve that draft chains: with a draft, without a tree, lookahead or "
