@@ -2,7 +2,7 @@
 // given as numbers. It also compares the target's rows with the draft's rows to verify them. Each kind of work is an
 // extension of a model's pass.
 //
-// A rank has one DeviceRound for all models on its GPU (spec/gpu/device_round.cpp makes it), and none without a GPU.
+// A rank has one DeviceRound for all models on its GPU (spec/gpu/gpu_round.cpp makes it), and none without a GPU.
 // Called by drafters (chain.h, tree.h) and by the gather of the target's rows (target_rows.h).
 #pragma once
 

@@ -1,6 +1,6 @@
 // Kernels of drafting and verification, as functions that enqueue them on a stream. All pointers are device memory.
 //
-// Callers need no CUDA header. Called by device_round.cpp.
+// Callers need no CUDA header. Called by gpu_round.cpp.
 #pragma once
 
 #include "model/gpu/device_extension.h"
