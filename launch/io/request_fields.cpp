@@ -208,8 +208,10 @@ void check_stop_rule(const RequestDefaults& defaults, const std::string& rule) {
     try {
         (void)rule_of_line(rule, *defaults.stop_rules);
     } catch (const BadOption& error) {
-        throw std::runtime_error("stop_rule" +
-                                 std::string(error.what()).substr(std::string_view("--stop-rule").size()));
+        std::string why = error.what(); // of an option: "--stop-rule static:x: ..."
+        if (constexpr std::string_view kOption = "--stop-rule"; why.starts_with(kOption))
+            why.replace(0, kOption.size(), "stop_rule");
+        throw std::runtime_error(why);
     }
 }
 
