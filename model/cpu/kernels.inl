@@ -141,15 +141,24 @@ ALWAYS_INLINE Vec capped(Vec x, float cap) {
 
 // ---- lanes ----
 
-// Sum of the lanes, always in the same order.
+// Combines the lanes, always in the same order: the first half with the second, until one lane is left.
+ALWAYS_INLINE auto fold_lanes(auto v, auto combine) {
+    if constexpr (sizeof(v) == 16 * sizeof(v[0])) {
+        return fold_lanes(combine(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                                  __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)),
+                          combine);
+    } else if constexpr (sizeof(v) == 8 * sizeof(v[0])) {
+        return fold_lanes(combine(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7)),
+                          combine);
+    } else {
+        const auto pair = combine(v, __builtin_shufflevector(v, v, 2, 3, 2, 3));
+        return combine(pair, __builtin_shufflevector(pair, pair, 1, 1, 1, 1))[0];
+    }
+}
+
 ALWAYS_INLINE auto sum_lanes(auto v) {
-    decltype(v[0] + v[0]) lane[kWidth];
-    for (int i = 0; i < kWidth; ++i)
-        lane[i] = v[i];
-    for (int width = kWidth / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; ++i)
-            lane[i] += lane[i + width];
-    return lane[0];
+    return fold_lanes(
+        v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
 }
 
 ALWAYS_INLINE float max_lanes(Vec v) {

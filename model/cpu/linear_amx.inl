@@ -51,9 +51,11 @@ struct InTiles {
             const int count = rows - tile < kTileRows ? rows - tile : kTileRows;
             for (int r = 0; r < count; ++r) {
                 const BlockFacts<kDigits, kHalves>& facts = x.facts[x.at(block, first_row + tile + r)];
-                units->add((*sums)[tile + r][0], facts, scales, [&](int d, int half) {
-                    return facts.starts[d][half] + *reinterpret_cast<const IntVec*>(products[half][r * kDigits + d]);
-                });
+                UnitBlocks<Codes, kScaling>::add(
+                    (*sums)[tile + r][0], facts, scales, units->a.groups.has_offsets, [&](int d, int half) {
+                        return facts.starts[d][half] +
+                               *reinterpret_cast<const IntVec*>(products[half][r * kDigits + d]);
+                    });
             }
         }
     }
