@@ -3,7 +3,7 @@
 
     python3 bench/real.py --models DIR --output FILE.json [--picture FILE.svg] [--llama DIR] [--openvino PYTHON]
         [--transformers PYTHON] [--human-eval 16] [--spec-bench 2] [--new-tokens 96] [--repetitions 3] [--threads 2]
-        [--target NAME] [--draft NAME] [--only WORD]
+        [--target NAME] [--draft NAME] [--draft-vocab 65536] [--only WORD]
 
 DIR holds target and draft under the names that they have on the hub; a form that is not there is left out by name:
 
@@ -15,7 +15,8 @@ DIR holds target and draft under the names that they have on the hub; a form tha
 openvino_genai, or torch and transformers. Prompts are the first of HumanEval, as raw text, and of each category of
 Spec-Bench, in the target's chat template. Decoding is greedy, and the end of text is ignored. Engines take turns, each
 in a process of its own, and every second repetition goes the other way. Figures are medians over prompts and
-repetitions. "As plain" counts the texts that are those of the same engine without a draft.
+repetitions. "As plain" counts the texts that are those of the same engine without a draft. Ours runs with the default
+rule: once with all tokens of the draft, once with the --draft-vocab lowest ones (0: not).
 
 FILE.json is written after every turn. What it holds already is not measured again.
 """
@@ -106,11 +107,15 @@ class Worker:
 
 
 def ours(options, form, target, draft, *types):
-    """Plain, and with the draft and the default rule."""
+    """Plain, with the draft, and with a part of the draft's tokens."""
     each = argparse.Namespace(binary=options.binary, target=target, threads=options.threads, device="cpu")
     dtype, more = (types[0], ["--draft-dtype", types[0]]) if types else ("auto", [])
-    return [side_by_side.Entrodraft(f"{form}, plain", PLAIN, each, dtype),
-            side_by_side.Entrodraft(f"{form}, draft", DRAFT, each, dtype, "--draft", draft, *more)]
+    with_draft = [DRAFT, each, dtype, "--draft", draft, *more]
+    drafts = [side_by_side.Entrodraft(f"{form}, draft", *with_draft)]
+    if options.draft_vocab:
+        drafts.append(side_by_side.Entrodraft(f"{form}, draft, {options.draft_vocab:,} tokens", *with_draft,
+                                              "--draft-vocab", options.draft_vocab))
+    return [side_by_side.Entrodraft(f"{form}, plain", PLAIN, each, dtype), *drafts]
 
 
 def llama(options, form, target, draft):
@@ -289,6 +294,7 @@ def main():
     parser.add_argument("--transformers")
     parser.add_argument("--target", default="Qwen2.5-Coder-1.5B-Instruct")
     parser.add_argument("--draft", default="Qwen2.5-Coder-0.5B-Instruct")
+    parser.add_argument("--draft-vocab", type=int, default=65536)
     parser.add_argument("--human-eval", type=int, default=16)
     parser.add_argument("--spec-bench", type=int, default=2, help="questions of each category; 0: none")
     parser.add_argument("--new-tokens", type=int, default=96)

@@ -35,7 +35,7 @@ class OnTheDemo(unittest.TestCase):
         return subprocess.run(
             [sys.executable, ROOT / "bench/real.py", "--models", self.path, "--output", self.path / "out.json",
              "--binary", BINARY, "--target", "demo-target", "--draft", "demo-draft", "--human-eval", "2",
-             "--spec-bench", "0", "--new-tokens", "8", *more], capture_output=True, text=True)
+             "--spec-bench", "0", "--new-tokens", "8", "--draft-vocab", "200", *more], capture_output=True, text=True)
 
     def test_goes_on_where_it_was_and_keeps_what_it_has(self):
         first = self.run_it("--repetitions", "1")
@@ -49,7 +49,7 @@ class OnTheDemo(unittest.TestCase):
             self.assertEqual(turns, after[name][:1])
             self.assertEqual(len(after[name]), 2)
         rows = [line.split(" | ") for line in second.stdout.splitlines() if line.startswith("| entrodraft")]
-        self.assertEqual([row[-2:] for row in rows], [["4", "4 |"]] * 2)
+        self.assertEqual([row[-2:] for row in rows], [["4", "4 |"]] * 3)
         self.assertIn("HumanEval: ms a token", (self.path / "out.svg").read_text())
 
     def test_what_was_measured_otherwise_is_not_mixed_in(self):
