@@ -198,6 +198,19 @@ void codes_of_tq2_0(const std::byte* block, int, std::uint8_t* out) {
         put_2_bits(block, group, 1, out + group * 16);
 }
 
+// ---- one and two bits, in the order of inputs ----
+
+// A bit of 0 is -1.
+void codes_of_q1_0(const std::byte* block, int, std::uint8_t* out) {
+    for (int i = 0; i < 128; ++i)
+        out[i] = code_of((byte_at(block, 2 + i / 8) >> i % 8 & 1) * 2 - 1);
+}
+
+void codes_of_q2_0(const std::byte* block, int, std::uint8_t* out) {
+    for (int i = 0; i < 64; ++i)
+        out[i] = code_of((byte_at(block, 2 + i / 4) >> i % 4 * 2 & 3) - 1);
+}
+
 // ---- points of grids ----
 
 // Writes eight values of 2 bits each, or four of 4 bits, with the signs in `signs`.
@@ -345,8 +358,8 @@ constexpr BlockType kTypes[] = {
     {38, "IQ4_NL_8_8"},
     {39, "MXFP4", 32, 17, 32, 4, codes_of_mxfp4, {}, half_exponent, 0, CodeValues::float4_twice},
     {40, "NVFP4", 64, 36, 16, 8, codes_of_nvfp4, {}, half_float8},
-    {41, "Q1_0", 128, 18},
-    {42, "Q2_0", 64, 18},
+    {41, "Q1_0", 128, 18, 128, 4, codes_of_q1_0, {2, 1}},
+    {42, "Q2_0", 64, 18, 64, 4, codes_of_q2_0, {2, 1}},
 };
 
 } // namespace

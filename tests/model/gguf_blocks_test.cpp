@@ -140,7 +140,7 @@ TEST(GgufBlocks, AreHeldAsTheDequantisedWeights) {
             if (k == inputs && type.steps.bits > 0) {
                 const double bits = 8.0 * static_cast<double>(unit.size()) / (kernels::kLanes * k);
                 EXPECT_NEAR(bits, type.held_bits(), 0.01 * bits) << name;
-                if (name != "TQ1_0") {
+                if (name != "TQ1_0" && name != "Q1_0") {
                     EXPECT_LE(bits, 1.05 * 8 * type.bytes / type.inputs) << name;
                 }
             }
@@ -205,12 +205,8 @@ json small_llama() {
 }
 
 TEST(GgufBlocks, OfTypesThatAreNotServedAreRefusedByNameWithTheirWeights) {
-    for (const auto& [number, bytes, name] :
-         std::vector<std::tuple<std::uint32_t, std::size_t, std::string>>{{41, 72, "Q1_0 41"},
-                                                                          {42, 144, "Q2_0 42"},
-                                                                          {26, 2048, "I32 26"},
-                                                                          {31, 0, "Q4_0_4_4 31"},
-                                                                          {77, 0, "number 77"}}) {
+    for (const auto& [number, bytes, name] : std::vector<std::tuple<std::uint32_t, std::size_t, std::string>>{
+             {9, 576, "Q8_1 9"}, {26, 2048, "I32 26"}, {31, 0, "Q4_0_4_4 31"}, {77, 0, "number 77"}}) {
         SCOPED_TRACE(name);
         const TemporaryDirectory directory;
         const std::size_t first = 128 * 4 * 4, second = (bytes + 31) / 32 * 32; // of a size that is known, or not
