@@ -17,8 +17,12 @@ import string
 import sys
 
 from json_file import LIST, NUMBER, POSITIVE, BadFile, File
-from recording import RecordingError, pack, read_recording
-from runs import Parser, counted, file_name, number, refuse_overwriting
+from runs import Parser, counted, end_without_numpy, file_name, number, refuse_overwriting
+
+try:
+    from recording import RecordingError, pack, read_recording
+except ImportError as missing:
+    end_without_numpy(missing)
 
 HERE = pathlib.Path(__file__).resolve().parent
 USUAL_POSITIONS = 100_000

@@ -21,9 +21,14 @@ import json
 import struct
 import zlib
 
-import numpy as np
+from runs import Parser, aligned, end_without_numpy, file_name, ratio_interval, refuse_overwriting, report
 
-from runs import Parser, aligned, file_name, ratio_interval, refuse_overwriting, report
+try:
+    import numpy as np
+except ImportError as missing:
+    if __name__ != "__main__":
+        raise
+    end_without_numpy(missing)
 
 MAGIC = b"EDR1"
 SCHEMA_VERSION = 1

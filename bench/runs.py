@@ -11,6 +11,7 @@ import shlex
 import shutil
 import statistics
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEMO = ROOT / ("model/demo" if (ROOT / "model").is_dir() else "demo")  # in the installed tree
@@ -24,6 +25,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def end_without_numpy(missing):
+    """Ends a script that could not import numpy, in one line, with exit code 2."""
+    print(f"{pathlib.Path(sys.argv[0]).name}: needs numpy (pip install numpy): {missing}", file=sys.stderr)
+    sys.exit(2)
 
 
 def number(least=-math.inf, most=math.inf, kind=float):

@@ -2,10 +2,12 @@
 see counts that differ? What is shown of the oracle's share, and of SmartSpec's goodput?"""
 
 import pathlib
+import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
 
 import batches  # noqa: E402
 import oracle  # noqa: E402
@@ -44,6 +46,16 @@ class Runs(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "/no/such/program: No such file"):
             runs.run(["/no/such/program"])
         self.assertEqual(runs.run([sys.executable, "-c", "print(5)"]).stdout, "5\n")
+
+
+class WithoutNumpy(unittest.TestCase):
+    def test_scripts_that_need_it_say_so_in_one_line(self):
+        for name in ("recording.py", "explore.py"):
+            code = (f"import runpy, sys; sys.modules['numpy'] = None; sys.argv = [{name!r}, 'x.edr']; "
+                    f"sys.path.insert(0, {str(BENCH)!r}); runpy.run_path({str(BENCH / name)!r}, run_name='__main__')")
+            ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+            self.assertEqual(ended.returncode, 2, ended.stderr)
+            self.assertRegex(ended.stderr, rf"^{name}: needs numpy \(pip install numpy\): [^\n]*\n$")
 
 
 class Tuning(unittest.TestCase):
