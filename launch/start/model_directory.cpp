@@ -34,19 +34,22 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
     if (std::filesystem::is_directory(name, ignored) || model::gguf_file_of(name)) return name;
     if (std::filesystem::exists(name, ignored))
         throw BadOption(what + "is not a directory; name the one that holds config.json, tokenizer and weights");
-    if (!model::is_hub_name(name))
+    const bool is_hub_name = model::is_hub_name(name);
+    const std::filesystem::path cache = model::hub_cache_directory(environment);
+    if (is_hub_name && !cache.empty())
+        if (const auto found = model::find_in_hub_cache(cache, name)) return found->string();
+    if (name.ends_with(".gguf"))
+        throw BadOption(what + "there is no such file; name a GGUF file, or the directory that holds config.json, "
+                               "tokenizer and weights");
+    if (!is_hub_name)
         throw BadOption(what + "does not exist; name the directory that holds config.json, tokenizer and weights, or a "
                                "model of the Hugging Face hub that was downloaded");
-    const std::filesystem::path cache = model::hub_cache_directory(environment);
     if (cache.empty())
         throw BadOption(what + "does not exist, and where the Hugging Face cache lies is not known; set HF_HOME");
-    const auto found = model::find_in_hub_cache(cache, name);
-    if (!found)
-        throw BadOption(
-            fmt::format("{}is not a directory here, and the Hugging Face cache {} does not hold it; to download "
-                        "it: hf download {}",
-                        what, cache.string(), name));
-    return found->string();
+    throw BadOption(
+        fmt::format("{}is not a directory here, and the Hugging Face cache {} does not hold it; to download "
+                    "it: hf download {}",
+                    what, cache.string(), name));
 }
 
 std::string resolve_checkpoint_directory(const std::string& name, const std::string& option) {

@@ -61,6 +61,13 @@ TEST_F(ModelDirectory, NamesTheCommandThatDownloadsWhatIsAbsent) {
                   cache.path().string() + " does not hold it; to download it: hf download facebook/opt-125m");
 }
 
+TEST_F(ModelDirectory, NamesAMissingFileAsAFile) {
+    for (const char* name : {"none.gguf", "models/none.gguf", "/dev/null/none.gguf"})
+        EXPECT_EQ(refusal(name), "--target " + std::string(name) +
+                                     ": there is no such file; name a GGUF file, or the directory that holds "
+                                     "config.json, tokenizer and weights");
+}
+
 TEST_F(ModelDirectory, LooksUpNoPathsAndOddNames) {
     for (const char* name : {"/dev/null/nonexistent", "./none", "../none", "a/b/c", "no ne", ""})
         EXPECT_TRUE(refusal(name).starts_with("--target " + std::string(name) + ": does not exist; name the directory"))
