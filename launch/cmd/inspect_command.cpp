@@ -323,10 +323,8 @@ Columns columns_of(const ModelFacts& facts) {
     columns.emplace_back("tokenizer", "tokenizer", facts.tokenizer, tokenizer_line(facts.tokenizer));
     columns.emplace_back("", "texts end at", Json(), ends_line(facts));
     columns.emplace_back("weights", "files", facts.weights, files_line(facts.weights));
-    const std::string quantized =
-        config.quantization ? "codes of the file, " + to_string(*config.quantization) + "; other matrices " : "";
     columns.emplace_back("", "in memory", Json(),
-                         quantized + to_string(config.stored_type) + ", where --dtype says nothing");
+                         describe_weights(config, config.stored_type) + ", where --dtype says nothing");
     return columns;
 }
 

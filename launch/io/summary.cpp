@@ -240,12 +240,12 @@ std::string detail_lines(const RunSummary& summary) {
                          {"batch", is_batched ? counted(summary.batch_size, "sequence") + " at once" : ""},
                          {"replicas", describe_replicas(summary)}};
     if (has_drafter(summary)) add_speculation(summary, lines);
-    lines.insert(lines.end(),
-                 {{"passes", fmt::format("{} target, {} draft{}", stats.target_passes, stats.draft_passes,
-                                         is_batched ? ", each counted for every sequence in it" : "")},
-                  {"loading", fmt::format("{:.3f} s, {:.3f} GB, {:.2f} GB/s", summary.load_seconds,
-                                          summary.load_bytes / 1e9, summary.load_bytes_per_second() / 1e9)},
-                  {"time", describe_time(summary)}});
+    lines.insert(lines.end(), {{"passes", fmt::format("{} target, {} draft{}", stats.target_passes, stats.draft_passes,
+                                                      is_batched ? ", each counted for every sequence in it" : "")},
+                               {"loading", fmt::format("{:.3f} s, {:.3f} GB, {:.2f} GB/s", summary.load_seconds,
+                                                       static_cast<double>(summary.load_bytes) / 1e9,
+                                                       summary.load_bytes_per_second() / 1e9)},
+                               {"time", describe_time(summary)}});
     std::string text;
     for (const auto& [name, words] : lines)
         if (!words.empty()) text += fmt::format("  {:<11}{}\n", name, words);

@@ -34,8 +34,8 @@ struct RunSummary { // sums over all replicas
     std::int64_t resumed = 0;                  // lines that an earlier run had served
     std::vector<double> replicas_busy_seconds; // for each replica, the time in which it had a text in progress
     double wall_seconds = 0;
-    double load_seconds = 0; // time to read the weights, on the slowest rank, before the wall time
-    double load_bytes = 0;   // bytes of weights in the files, which all ranks read together
+    double load_seconds = 0;      // time to read the weights, on the slowest rank, before the wall time
+    std::uint64_t load_bytes = 0; // bytes of weights in the files, which all ranks read together
     int batch_size = 1;
     int num_beams = 0; // 0: no beam search
     int ranks = 1;
@@ -49,7 +49,9 @@ struct RunSummary { // sums over all replicas
     bool resumable = false; // --resume can go on with the output file
 
     double tokens_per_second() const; // over the wall time; 0 if there was none
-    double load_bytes_per_second() const { return load_seconds > 0 ? load_bytes / load_seconds : 0; }
+    double load_bytes_per_second() const {
+        return load_seconds > 0 ? static_cast<double>(load_bytes) / load_seconds : 0;
+    }
 };
 
 // Wait of one rank; goes through a collective as it is.

@@ -35,6 +35,9 @@ std::string compiler() {
 } // namespace
 
 Json environment_of(const dist::Session& session, const ModelPair& models) {
+    const std::vector<HeldDraft>& drafts = models.placed.drafts;
+    const std::string target = describe_weights(models.opened.target.config, models.placed.target_type);
+    const std::string draft = drafts.empty() ? target : describe_weights(drafts.front().config, drafts.front().type);
     Json environment = {{"cpu", cpu_model()},
                         {"cores", std::thread::hardware_concurrency()},
                         {"ranks", session.world_size()},
@@ -42,16 +45,16 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
                         {"threads_per_rank", models.placed.team->size()},
                         {"version", version_text()},
                         {"compiler", compiler()},
-                        {"dtype", model::to_string(models.placed.target_type)},
-                        {"draft_dtype", model::to_string(models.placed.draft_type())},
+                        {"dtype", target},
+                        {"draft_dtype", draft},
                         {"communicator", models.placed.replica->name()},
                         {"device", models.placed.device.name},
                         {"draft_placement", dist::to_string(models.placed.layout.placement)}};
     if (models.placed.device.is_native_cpu())
         environment["activation_dtype"] = model::to_string(models.placed.activations);
     if (models.placed.kv_type) environment["kv_dtype"] = model::to_string(*models.placed.kv_type);
-    if (!models.placed.drafts.empty() && models.placed.drafts.front().config.picks_outputs)
-        environment["draft_vocab"] = models.placed.drafts.front().config.n_outputs();
+    if (!drafts.empty() && drafts.front().config.picks_outputs)
+        environment["draft_vocab"] = drafts.front().config.n_outputs();
     if (models.placed.tp && models.placed.tp->name() == "nccl") environment["nccl"] = loaded_nccl();
     if (models.opened.random_weights) environment["random_weights"] = *models.opened.random_weights;
     return environment;

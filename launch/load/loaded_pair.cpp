@@ -174,7 +174,7 @@ void load(dist::Session& session, const OpenedPair& opened, const ModelOptions& 
     loaded.max_prompt_rows = *std::max_element(prompt_rows.begin(), prompt_rows.end());
     if (!options.quiet) log_notes(placed, loaded);
     for (const OpenedModel* model : models_of(opened))
-        loaded.bytes += static_cast<double>(model->checkpoint->total_bytes()) * placed.replicas;
+        loaded.bytes += model->checkpoint->total_bytes() * static_cast<std::uint64_t>(placed.replicas);
 }
 
 } // namespace entrodraft::launch

@@ -21,7 +21,7 @@ struct LoadedPair {
     double target_pass_bytes = 0; // bytes of weights that a pass reads on a rank with a shard
     int max_prompt_rows = 0;      // Decoder::max_prompt_rows() of the ranks with a shard; on all ranks
     double seconds = 0;           // time to read all weights, on the slowest rank
-    double bytes = 0;             // bytes of weights in the files that all ranks read together
+    std::uint64_t bytes = 0;      // bytes of weights in the files that all ranks read together
 };
 
 // Reads the weights. If the device was left to the program, GPUs must hold the models and compute as another

@@ -73,6 +73,11 @@ HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::Weig
     return held;
 }
 
+std::string describe_weights(const model::ModelConfig& config, model::WeightType type) {
+    return (config.quantization ? "codes of the file, " + to_string(*config.quantization) + "; other matrices " : "") +
+           to_string(type);
+}
+
 std::string why_no_kv_type(const std::string& name, const model::ModelConfig& config,
                            std::optional<model::WeightType> type) {
     const std::string what = model::what_stays_float32(config);

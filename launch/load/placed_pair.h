@@ -39,6 +39,10 @@ struct HeldDraft {
 inline constexpr double kMostDraftBits = 5.5; // int4 takes 4.25
 HeldDraft held_draft(const model::ModelConfig& config, std::optional<model::WeightType> type, bool on_cpu);
 
+// Says what the weights are in memory, if matrices that are no codes have that type: "bfloat16", or "codes of the file,
+// gptq of 4 bits in groups of 128; other matrices bfloat16".
+std::string describe_weights(const model::ModelConfig& config, model::WeightType type);
+
 // Says why a model's keys and values cannot have a type; empty: they can.
 std::string why_no_kv_type(const std::string& name, const model::ModelConfig& config,
                            std::optional<model::WeightType> type);

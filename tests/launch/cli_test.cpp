@@ -345,6 +345,28 @@ TEST(Cli, TheSummaryFileHoldsTimesOfEveryPrompt) {
     expect_refusal(run(arguments + Strings{"--output", file}), 2, {"the same file"});
 }
 
+TEST(Cli, TheSummarySaysWhichWeightsStayCodesOfTheFile) {
+    const TemporaryDirectory directory;
+    const std::string gptq = ENTRODRAFT_SOURCE_DIR "/tests/model/quantized/gptq/target";
+    const std::string file = (directory.path() / "s.json").string();
+    const ScratchFile input("{\"prompt_token_ids\": [1, 2]}\n");
+    const auto run_with = [&](const Strings& draft) {
+        const Ended ended = run(Strings{"generate", "--target", gptq, "--input", input.path(), "--summary", file,
+                                        "--max-new-tokens", "2", "--threads", "1"} +
+                                draft);
+        EXPECT_EQ(ended.code, 0) << ended.err;
+        return Json::parse(std::ifstream(file));
+    };
+    const std::string codes = "codes of the file, gptq of 4 bits in groups of ";
+    const Json summary = run_with({"--draft", gptq, "--draft-dtype", "int4"});
+    EXPECT_TRUE(summary["load_bytes"].is_number_integer()) << summary["load_bytes"];
+    EXPECT_TRUE(summary["environment"]["dtype"].get<std::string>().starts_with(codes)) << summary["environment"];
+    EXPECT_EQ(summary["environment"]["draft_dtype"], "int4");
+    const std::string shown = run({"inspect", gptq}).out;
+    EXPECT_NE(shown.find(summary["environment"]["dtype"].get<std::string>()), std::string::npos) << shown;
+    EXPECT_EQ(run_with({})["environment"]["draft_dtype"], summary["environment"]["dtype"]);
+}
+
 // ---- ways of drafting ----
 
 TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {

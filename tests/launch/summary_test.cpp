@@ -13,7 +13,7 @@ RunSummary summary_of_a_run() {
     summary.served = 2;
     summary.wall_seconds = 1.5;
     summary.load_seconds = 0.5;
-    summary.load_bytes = 2e9;
+    summary.load_bytes = 2'000'000'000;
     summary.ranks = 2;
     summary.speculation.drafter.kinds = {"model"};
     summary.speculation.drafter.drafts = {0};
@@ -75,7 +75,9 @@ TEST(Summary, VerboseHoldsTheFiguresOfTheDesign) {
     EXPECT_TRUE(holds(text, "  acceptance by draft position: 0.75 0.50 -\n")) << text;
     EXPECT_TRUE(holds(text, "40 target, 120 draft\n")) << text;
     EXPECT_TRUE(holds(text, "  loading    0.500 s, 2.000 GB, 4.00 GB/s\n")) << text;
-    EXPECT_EQ(summary_json(summary, GenerateOptions{}, Json::object())["load_bytes_per_second"], 4e9);
+    const Json json = summary_json(summary, GenerateOptions{}, Json::object());
+    EXPECT_EQ(json["load_bytes"].dump(), "2000000000");
+    EXPECT_EQ(json["load_bytes_per_second"], 4e9);
     EXPECT_TRUE(holds(text, "draft 30.0 %, entropy 0.0 %, broadcast 0.0 %, score 50.0 %")) << text;
     EXPECT_TRUE(holds(text, "other 20.0 %")) << text;
     EXPECT_TRUE(holds(text, "moving-average:factor=0.3:window=7")) << text;
