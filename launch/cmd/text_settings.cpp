@@ -114,11 +114,11 @@ Json text_settings(const GenerateOptions& options, const ModelPair& models, cons
     settings.update(settings_of(request_like(requests)));
     if (const Json rules = json_of_file_rules(requests); !rules.empty()) settings["generation_config"] = rules;
     settings.update({{"openai_temperature", requests.body_temperature},
-                     {"openai_max_tokens", requests.body_new_tokens ? Json(*requests.body_new_tokens) : Json()},
                      {"chat", requests.chat},
                      {"system", requests.system ? shown(*requests.system) : Json()},
                      {"chat_template", chat.name.empty() ? Json() : contents_of(chat.name)},
                      {"chat_date", chat.date.empty() ? Json() : Json(chat.date)}});
+    if (requests.body_new_tokens) settings["openai_max_tokens"] = *requests.body_new_tokens;
     const SpeculationOptions& speculation = options.speculation;
     settings["acceptance"] =
         drafts_decide(speculation) ? describe(speculation.acceptance) : to_string(spec::Acceptance::gumbel);

@@ -38,16 +38,27 @@ std::string shown(const Json& value) {
     return value.is_null() ? "none" : model::shown(value);
 }
 
+// Returns the setting from which a default of OpenAI's requests follows; else `name` itself.
+std::string source_of(const std::string& name) {
+    if (name == "openai_temperature") return "temperature";
+    return name == "openai_max_tokens" ? "max_new_tokens" : name;
+}
+
 // Returns all differences: "temperature was 0, and is 1 now; ...".
 std::string changes_between(const Json& earlier, const Json& now) {
     Json names = earlier;
     names.update(now);
     std::string changes;
+    const auto differs = [&](const std::string& name) {
+        return earlier.value(name, Json()) != now.value(name, Json());
+    };
     for (const auto& [name, unused] : names.items()) {
-        const Json before = earlier.value(name, Json()), after = now.value(name, Json());
-        if (before == after) continue;
-        changes +=
-            fmt::format("{}{} was {}, and is {} now", changes.empty() ? "" : "; ", name, shown(before), shown(after));
+        const std::string source = source_of(name);
+        const bool is_named_by_source = source != name && differs(source);
+        if (!differs(name) || is_named_by_source) continue;
+        changes += fmt::format("{}{}{} was {}, and is {} now", changes.empty() ? "" : "; ", source,
+                               source == name ? "" : " of OpenAI's requests", shown(earlier.value(name, Json())),
+                               shown(now.value(name, Json())));
     }
     return changes;
 }

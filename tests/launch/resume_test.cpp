@@ -82,6 +82,7 @@ TEST(ResumeSettings, OfAnotherRunAreRefusedByNameWithBothValues) {
             << ended.err;
         EXPECT_EQ(text_of(output.path()), before);
         EXPECT_EQ(text_of(output.settings()), settings);
+        EXPECT_EQ(ended.err.find("openai"), std::string::npos) << ended.err;
         return ended.err;
     };
     EXPECT_NE(refusal({"--temperature", "0.5"}).find("temperature was 0.0, and is 0.5 now"), std::string::npos);
@@ -95,6 +96,29 @@ TEST(ResumeSettings, OfAnotherRunAreRefusedByNameWithBothValues) {
     const ModelCopy other(kTarget);
     other.flip_bit_before_end(1);
     EXPECT_NE(refusal({}, other.path()).find("target_digest was '"), std::string::npos) << "a bit of the weights";
+}
+
+TEST(ResumeSettings, NameTheOptionsOfDefaultsOfOpenAisRequests) {
+    const ScratchFile input("{\"id\": \"a\", \"prompt\": \"The ferry\", \"max_new_tokens\": 2}\n");
+    const Output output;
+    Strings command = output.command(input.path());
+    const auto option = std::find(command.begin(), command.end(), "--max-new-tokens");
+    command.erase(option, option + 2);
+    ASSERT_EQ(run(command).code, 0);
+    const Json head = lines_of(text_of(output.settings()))[0];
+    EXPECT_FALSE(head["settings"].contains("openai_max_tokens")) << "nobody has set it";
+    const Ended refused =
+        run(command + Strings{"--resume", "--max-new-tokens", head["settings"]["max_new_tokens"].dump()});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_NE(refused.err.find("other settings: max_new_tokens of OpenAI's requests was none, and is "),
+              std::string::npos)
+        << refused.err;
+    Json earlier = head; // as earlier versions wrote it
+    earlier["settings"]["openai_max_tokens"] = nullptr;
+    output.write_settings(earlier.dump() +
+                          text_of(output.settings()).substr(first_lines(text_of(output.settings()), 1).size() - 1));
+    const Ended resumed = run(command + Strings{"--resume"});
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
 }
 
 TEST(ResumeSettings, LetAllGoOnThatMakesNoOtherText) {
