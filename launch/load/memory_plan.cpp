@@ -38,12 +38,13 @@ int positions_that_fit(const HostMemory& host, const CacheShape& cache) {
 
 std::string remedy(const HostMemory& host, const CacheShape& cache) {
     const int positions = positions_that_fit(host, cache);
-    return fmt::format("{}{}{}take a smaller --dtype, fewer --replicas or more {}",
+    return fmt::format("{}{}{}{}take a smaller --dtype, fewer --replicas or more {}",
                        positions > 0 ? fmt::format("give --max-context {} or less, ", positions) : "",
                        cache.sequences > 1   ? "lower --batch-size, "
                        : cache.num_beams > 0 ? "lower --num-beams, "
                                              : "",
-                       positions > 0 ? "or " : "", host.is_gpu ? "GPUs" : "hosts");
+                       host.drafts_ahead ? "lower --draft-ahead, " : "", positions > 0 ? "or " : "",
+                       host.is_gpu ? "GPUs" : "hosts");
 }
 
 // Returns the number in a file that holds nothing else; none if there is no such file or it says "max".
@@ -108,6 +109,7 @@ std::string why_too_little_memory(std::span<const RankMemory> ranks, const Cache
         host.min_buffer_bytes += rank.min_buffer_bytes;
         host.available_bytes = std::min(host.available_bytes, rank.available_bytes);
         host.is_gpu = rank.is_gpu;
+        host.drafts_ahead |= rank.drafts_ahead;
         ++host.ranks;
     }
     for (const RankMemory& rank : ranks) {
@@ -162,6 +164,7 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
         run.length = 1;
         if (!part.shares_weights) memory.weight_bytes += needs.weight_bytes;
         memory.cache_bytes += needs.cache_bytes;
+        memory.drafts_ahead |= part.beside > 0;
         memory.buffer_bytes += needs.activation_bytes;
         memory.min_buffer_bytes += needs_of(*part.config, run, part.rank).activation_bytes;
     }

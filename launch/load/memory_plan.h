@@ -30,6 +30,7 @@ struct RankMemory {
     std::uint64_t min_buffer_bytes = 0; // the part of buffer_bytes that does not depend on the number of positions
     std::uint64_t available_bytes = kNotKnown; // free on its host before the rank takes any
     bool is_gpu = false;                       // `host` and `available_bytes` are a GPU's
+    bool drafts_ahead = false;                 // its cache also holds continuations drafted ahead
 
     std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + buffer_bytes; }
 };

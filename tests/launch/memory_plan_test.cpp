@@ -48,6 +48,13 @@ TEST(MemoryPlan, SaysTheNumbersAndWhatWouldFit) {
     mostly_buffers.min_buffer_bytes = 0;
     EXPECT_NE(why_too_little_memory(std::vector{mostly_buffers}, {1, 1500}).find("give --max-context 192 or less"),
               std::string::npos);
+    RankMemory ahead = rank_on(1, 3 * kGiB), other = rank_on(2, 3 * kGiB);
+    ahead.drafts_ahead = true;
+    const auto names_ahead = [](const std::vector<RankMemory>& ranks) {
+        return why_too_little_memory(ranks, {1, 4096}).find("left: lower --draft-ahead, take") != std::string::npos;
+    };
+    EXPECT_TRUE(names_ahead({ahead, rank_on(1, 3 * kGiB)}));
+    EXPECT_FALSE(names_ahead({other, ahead})) << "the other host has too little";
     const std::string no_room = why_too_little_memory(std::vector{rank_on(1, 3 * kGiB)}, {1, 4096});
     EXPECT_NE(no_room.find("the rank of a host needs 13.00 GiB"), std::string::npos) << no_room;
     EXPECT_NE(no_room.find("3.00 GiB left: take a smaller --dtype"), std::string::npos) << no_room;
@@ -71,6 +78,13 @@ TEST(MemoryPlan, ARankTakesWhatInspectSaysOfEachModelItHolds) {
               needs(1, 0, config.max_positions).cache_bytes); // no more than the model has
     EXPECT_EQ(memory.min_buffer_bytes, needs(1, 0, 1).activation_bytes + needs(2, 1, 1).activation_bytes);
     EXPECT_EQ(memory_of({}, 3, {2, 64}).total_bytes(), 0u);
+
+    EXPECT_FALSE(memory.drafts_ahead);
+    HeldModel beside = whole;
+    beside.beside = 4;
+    EXPECT_TRUE(memory_of(std::vector{half, beside}, 3, {1, 64}).drafts_ahead);
+    EXPECT_EQ(memory_of(std::vector{beside}, 3, {1, 64}).cache_bytes,
+              needs_of(config, {1, 3, 5, 64, model::WeightType::bfloat16}, 0).cache_bytes);
 
     HeldModel self = whole;
     self.kept_positions = 32;
