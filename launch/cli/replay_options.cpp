@@ -185,6 +185,10 @@ void declare(OptionSet& set, SimulateOptions& options) {
         refuse_if(imputes && (!options.trees.empty() || options.ahead),
                   "--method imputed is for chains that wait for the verification, not for --tree or --draft-placement "
                   "dedicated");
+        refuse_if(options.ahead && options.oracle && given.given("rules"),
+                  "--rules oracle: it drafts nothing ahead, so it bounds no rule that does; leave it out, or give "
+                  "--draft-ahead 0");
+        if (options.ahead) options.oracle = false; // of the default
     });
 }
 

@@ -193,14 +193,13 @@ SimulatedSetting figures_of(spec::Simulated counts) {
 }
 
 // Fills in the speed-up of each draft's oracle, if that is among the settings. The oracle bounds chains of a draft that
-// waits for the verification; it does not bound trees, or drafting ahead.
+// waits for the verification (the options refuse it with drafting ahead), and no trees.
 void compare_with_oracles(std::vector<SimulatedSetting>& settings) {
     std::map<std::size_t, double> oracles;
     for (const SimulatedSetting& each : settings)
         if (each.setting().kind == spec::ReplayKind::oracle) oracles[each.setting().draft] = each.speedup;
     for (SimulatedSetting& each : settings)
-        if (const auto found = oracles.find(each.setting().draft);
-            found != oracles.end() && each.setting().ahead == 0 && !each.setting().tree)
+        if (const auto found = oracles.find(each.setting().draft); found != oracles.end() && !each.setting().tree)
             each.oracle_speedup = found->second;
 }
 

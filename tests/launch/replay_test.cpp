@@ -332,10 +332,15 @@ TEST(Replay, EveryRuleOfTheGridTakesTheOptionsOfRules) {
     const Ended table = run({"simulate", "--recording", recording.path()});
     EXPECT_NE(table.out.find("share of oracle"), std::string::npos);
     EXPECT_EQ(table.out.find("of its gain"), std::string::npos);
-    // It does not know what drafting ahead hides.
-    const Ended ahead = run(simulate + Strings{"--draft-placement", "dedicated"});
-    for (const Json& setting : settings_named(ahead, ","))
-        EXPECT_FALSE(setting.contains("oracle_speedup")) << setting["setting"];
+    // It waits for each verification, so rules that draft ahead may be faster.
+    const Strings dedicated = {"--draft-placement", "dedicated"};
+    const Ended refused = run(simulate + dedicated);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_NE(refused.err.find("--rules oracle: it drafts nothing ahead"), std::string::npos) << refused.err;
+    const Ended ahead = run(Strings{"simulate", "--recording", recording.path(), "--json"} + dedicated);
+    EXPECT_FALSE(settings_named(ahead, "static").empty()) << ahead.err;
+    EXPECT_TRUE(settings_named(ahead, "oracle").empty());
+    EXPECT_EQ(settings_named(run(simulate + dedicated + Strings{"--draft-ahead", "0"}), "oracle").size(), 1U);
 }
 
 TEST(Replay, AnImputedSimulationSaysThatItIsOne) {
