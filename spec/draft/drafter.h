@@ -197,7 +197,7 @@ struct DraftSetting {
 // makes an index for each sequence, which finds the occurrence. With LookupTexts::run the sequences also search each
 // other's texts, for n-grams of `of_others`.
 using MakeLookupIndex = std::function<std::unique_ptr<LookupIndex>()>;
-std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index, LookupTexts texts,
+std::unique_ptr<Drafter> make_lookup_drafter(std::string name, MakeLookupIndex make_index, LookupTexts texts,
                                              const NgramOptions& of_others, const DraftSetting& setting);
 // The parameters of look-ups: the texts that they search, and the shortest match that counts.
 DrafterParameter lookup_texts_parameter();

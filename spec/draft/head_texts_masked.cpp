@@ -13,8 +13,9 @@ namespace {
 
 class MaskedTexts : public HeadTexts {
   public:
-    MaskedTexts(const HeadModules& head, int vocab, int n_slots)
-        : HeadTexts(head, vocab, n_slots), ahead_(nodes_.size()), answer_(vocab) {}
+    // `idle_rows`: rows of a text in the pass that drafts, of which no draft comes.
+    MaskedTexts(const HeadModules& head, int vocab, int n_slots, std::size_t idle_rows = 0)
+        : HeadTexts(head, vocab, n_slots), idle_rows_(idle_rows), ahead_(nodes_.size()), answer_(vocab) {}
 
     SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) override {
         answer_.clear();
@@ -41,8 +42,6 @@ class MaskedTexts : public HeadTexts {
     }
 
   private:
-    // The number of rows that the slot needs in the pass that drafts. Passes before it can read the other rows.
-    virtual std::size_t fewest_rows(int slot) { return n_drafts(slot); }
     std::size_t rows_of_draft(int slot) override { return n_drafts(slot) - 1; }
     // The first draft comes from the text's last row itself.
     model::PassResult run(std::span<const TextEnd> texts, const model::LogitNeeds& needs) override {
@@ -55,7 +54,7 @@ class MaskedTexts : public HeadTexts {
     SourceLogits rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) override {
         if (head_.max_tokens == 1) return logits_of(run_texts(texts, needs_of_pass(needs))); // nothing to keep
         return answer_.gather(
-            texts, facts_.max_rows, [&](const TextEnd& end) { return fewest_rows(end.slot); },
+            texts, facts_.max_rows, [&](const TextEnd& end) { return n_drafts(end.slot) + idle_rows_; },
             [&](std::span<const TextEnd> together) {
                 const SourceLogits rows = logits_of(run_texts(together, needs.with_rows()));
                 std::size_t row = 0;
@@ -66,6 +65,7 @@ class MaskedTexts : public HeadTexts {
             });
     }
 
+    std::size_t idle_rows_;
     std::vector<std::vector<float>> ahead_; // [slot][n_drafts() - 1][vocab]: logits of the tokens after the next one
     GatheredRows answer_;
 };
@@ -73,12 +73,11 @@ class MaskedTexts : public HeadTexts {
 // DFlash (Fusion::context).
 class ContextTexts final : public MaskedTexts {
   public:
-    ContextTexts(const HeadModules& head, int vocab, int n_slots) : MaskedTexts(head, vocab, n_slots) {
+    ContextTexts(const HeadModules& head, int vocab, int n_slots) : MaskedTexts(head, vocab, n_slots, 1) {
         --facts_.context; // the last token has a row too
     }
 
   private:
-    std::size_t fewest_rows(int slot) override { return n_drafts(slot) + 1; }
     // The states of the last tokens are not known. All drafts come from masks.
     model::PassResult run(std::span<const TextEnd> texts, const model::LogitNeeds& needs) override {
         for (const TextEnd& end : texts)

@@ -11,14 +11,12 @@ namespace {
 
 class LookupDrafter final : public Drafter {
   public:
-    LookupDrafter(std::string name, const MakeLookupIndex& make_index, const DraftSetting& setting)
-        : Drafter({.name = std::move(name)}), setting_(setting), slots_(static_cast<std::size_t>(setting.n_slots)) {
-        for (Slot& slot : slots_)
-            slot.index = make_index();
-    }
+    LookupDrafter(std::string name, MakeLookupIndex make_index, const DraftSetting& setting)
+        : Drafter({.name = std::move(name)}), make_index_(std::move(make_index)), setting_(setting),
+          slots_(static_cast<std::size_t>(setting.n_slots)) {}
 
     void begin_sequence(int slot, const Request& request) override {
-        of(slot).index->clear();
+        of(slot).index = make_index_();
         of(slot).constraint.reset();
         if (request.processing.constraint.is_on())
             of(slot).constraint.emplace(request.processing, request.prompt, setting_.limits.eos_tokens, request.source);
@@ -49,6 +47,7 @@ class LookupDrafter final : public Drafter {
     void draft(const DraftTask& task, Slot& slot) const;
     void copy(const std::optional<LookupMatch>& match, const DraftTask& task, int most, Slot& slot) const;
 
+    MakeLookupIndex make_index_;
     DraftSetting setting_;
     std::vector<Slot> slots_;
 };
@@ -98,12 +97,14 @@ void LookupDrafter::copy(const std::optional<LookupMatch>& match, const DraftTas
 
 } // namespace
 
-std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index, LookupTexts texts,
+std::unique_ptr<Drafter> make_lookup_drafter(std::string name, MakeLookupIndex make_index, LookupTexts texts,
                                              const NgramOptions& of_others, const DraftSetting& setting) {
-    if (texts == LookupTexts::own) return std::make_unique<LookupDrafter>(std::move(name), make_index, setting);
+    if (texts == LookupTexts::own)
+        return std::make_unique<LookupDrafter>(std::move(name), std::move(make_index), setting);
     const auto of_run = std::make_shared<RunTexts>(of_others);
     return std::make_unique<LookupDrafter>(
-        std::move(name), [&] { return make_run_index(make_index(), of_run); }, setting);
+        std::move(name), [make_index = std::move(make_index), of_run] { return make_run_index(make_index(), of_run); },
+        setting);
 }
 
 DrafterParameter lookup_texts_parameter() {

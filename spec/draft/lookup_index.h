@@ -33,11 +33,10 @@ struct LookupMatch {
     }
 };
 
+// The index of one sequence. Another sequence has another index.
 class LookupIndex {
   public:
     virtual ~LookupIndex() = default;
-    // Begins another text. Fixed data, such as a corpus, stays.
-    virtual void clear() = 0;
     // The text has grown, or is another. Tokens that it shares with the old text are not added again.
     virtual void follow(std::span<const TokenId> text) = 0;
     // The best match of the end of the text, which has a continuation in its source. Valid until the text next changes.

@@ -18,7 +18,6 @@ class NgramIndex final : public LookupIndex {
   public:
     explicit NgramIndex(const NgramOptions& options);
 
-    void clear() override;
     void follow(std::span<const TokenId> text) override;
     std::optional<LookupMatch> find() const override;
 
@@ -38,15 +37,13 @@ NgramIndex::NgramIndex(const NgramOptions& options) : options_(options) {
     tables_.resize(static_cast<std::size_t>(options.longest - options.shortest + 1));
 }
 
-void NgramIndex::clear() {
-    text_.clear();
-    for (auto& table : tables_)
-        table.clear();
-}
-
 void NgramIndex::follow(std::span<const TokenId> text) {
     const bool grows = text.size() >= text_.size() && std::equal(text_.begin(), text_.end(), text.begin());
-    if (!grows) clear();
+    if (!grows) {
+        text_.clear();
+        for (auto& table : tables_)
+            table.clear();
+    }
     text_.reserve(text.size());
     const auto follows = static_cast<std::size_t>(std::max(1, options_.full));
     while (text_.size() < text.size()) {
@@ -112,7 +109,7 @@ DrafterType ngram_drafter() {
                                                 static_cast<NgramMatch>(values.at("match")), values.at("full")};
                     const auto texts = static_cast<LookupTexts>(values.at("texts"));
                     return make_lookup_drafter(
-                        "ngram", [&] { return make_ngram_index(ngram); }, texts, ngram, parts);
+                        "ngram", [ngram] { return make_ngram_index(ngram); }, texts, ngram, parts);
                 },
             .why_not = [](const DrafterValues& values) -> std::string {
                 if (values.at("min") <= values.at("max")) return "";

@@ -90,11 +90,6 @@ class RunIndex final : public LookupIndex {
     RunIndex& operator=(const RunIndex&) = delete;
     ~RunIndex() override { texts_->end(number_); }
 
-    void clear() override {
-        own_->clear();
-        texts_->end(number_);
-        number_ = texts_->begin();
-    }
     void follow(std::span<const TokenId> text) override {
         own_->follow(text);
         texts_->follow(number_, text);

@@ -22,12 +22,10 @@ class SuffixIndex final : public LookupIndex {
             throw std::invalid_argument(fmt::format("the shortest match must be at least 1 token, not {}", shortest));
     }
 
-    void clear() override { own_.clear(); }
-
     void follow(std::span<const TokenId> text) override {
         const std::span<const TokenId> had = own_.text();
         const bool grows = text.size() >= had.size() && std::equal(had.begin(), had.end(), text.begin());
-        if (!grows) clear();
+        if (!grows) own_.clear();
         for (const TokenId token : text.subspan(own_.text().size()))
             own_.append(token);
     }
@@ -66,7 +64,8 @@ DrafterType suffix_drafter() {
                 const NgramOptions of_others = {shortest, shortest + kLengths - 1};
                 const auto texts = static_cast<LookupTexts>(values.at("texts"));
                 return make_lookup_drafter(
-                    "suffix", [&] { return make_suffix_index(shortest, parts.corpus); }, texts, of_others, parts);
+                    "suffix", [shortest, corpus = parts.corpus] { return make_suffix_index(shortest, corpus); }, texts,
+                    of_others, parts);
             }};
 }
 

@@ -112,8 +112,8 @@ TEST(NgramIndex, RefusesLengthsThatAreNoRange) {
 
 std::unique_ptr<spec::Drafter> ngram_drafter(const NgramOptions& options, const spec::DraftLimits& limits,
                                              const dist::Clock& clock) {
-    return spec::make_lookup_drafter("ngram", [&] { return spec::make_ngram_index(options); }, spec::LookupTexts::own,
-                                     options, {limits, clock});
+    return spec::make_lookup_drafter("ngram", [options] { return spec::make_ngram_index(options); },
+                                     spec::LookupTexts::own, options, {limits, clock});
 }
 
 spec::Draft drafted(const std::vector<TokenId>& text, const NgramOptions& options, int k, bool sampled = false) {

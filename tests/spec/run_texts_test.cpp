@@ -47,8 +47,9 @@ TEST(RunTexts, FindsTheEndOfATextInAnother) {
 
 TEST(RunTexts, OneTextsOwnPlacesAreLeftToItsIndex) {
     const auto texts = std::make_shared<spec::RunTexts>(lengths(1, 4));
-    const auto one = spec::make_run_index(spec::make_ngram_index(lengths(1, 4)), texts),
-               other = spec::make_run_index(spec::make_ngram_index(lengths(1, 4)), texts);
+    const auto new_index = [&] { return spec::make_run_index(spec::make_ngram_index(lengths(1, 4)), texts); };
+    const auto one = new_index();
+    auto other = new_index();
     one->follow(Tokens{1, 2, 3, 1, 2});
     EXPECT_FALSE(texts->find(0));
     EXPECT_FALSE(one->find()->in_corpus);
@@ -56,7 +57,7 @@ TEST(RunTexts, OneTextsOwnPlacesAreLeftToItsIndex) {
     other->follow(Tokens{3, 1, 2, 6});
     EXPECT_TRUE(one->find()->in_corpus) << "3 tokens of the other, 2 of its own";
     EXPECT_EQ(one->find()->token(0), 6);
-    other->clear();
+    other = new_index();
     other->follow(Tokens{8, 3, 1});
     EXPECT_EQ(other->find()->length, 2) << "of the text that has ended, the latest";
     EXPECT_EQ(other->find()->token(0), 2);
