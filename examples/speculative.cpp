@@ -57,7 +57,9 @@ int main(int argc, char** argv) try {
     std::optional<spec::Request> next = request;
     spec::EngineCallbacks callbacks;
     callbacks.next_request = [&] { return std::exchange(next, std::nullopt); };
-    callbacks.on_text = [](const spec::Request&, std::string_view text) { std::cout << text << std::flush; };
+    callbacks.on_text = [](const spec::Request&, const spec::TextPiece& piece) {
+        std::cout << piece.text << std::flush;
+    };
     callbacks.on_complete = [](const spec::Request&, const spec::Completion& completion) {
         std::cout << '\n';
         std::cerr << completion.stats.tokens_per_target_pass() << " tokens per target pass, "

@@ -225,6 +225,7 @@ void Api::complete(const std::shared_ptr<HttpExchange>& exchange, spec::Response
     ApiJob job;
     std::uint64_t seed = setting_.fixed_seed.value_or(random_() >> 11); // fits the numbers of every JSON reader
     const std::string id = fmt::format("{}{:06x}", run_, next_id_++);
+    std::vector<ApiAnswer::Echoed> echoed;
     for (Json& prompt : take_prompts(body)) {
         Json one = body;
         if (!prompt.is_null()) one["prompt"] = std::move(prompt);
@@ -233,15 +234,17 @@ void Api::complete(const std::shared_ptr<HttpExchange>& exchange, spec::Response
         spec::Request& request = job.requests.emplace_back(std::move(std::get<spec::Request>(item)));
         request.id = compact(Json(fmt::format("{}-{}", id, job.requests.size())));
         request.streams = sending.streams;
+        if (sending.echo) echoed.push_back({setting_.tokenizer->decode(request.prompt, true), request.prompt.front()});
         if (sending.echo) begin_with_prompt(request);
         if (sending.has_seed) seed = request.sampling.seed;
         request.sampling.seed = seed;
     }
     form.begins_in_reasoning = is_chat && ends_in_reasoning(job.requests.front().prompt);
     job.answer = std::make_shared<ApiAnswer>(
-        exchange, ApiAnswer::Setting{response, (is_chat ? "chatcmpl-" : "cmpl-") + id, setting_.model,
-                                     std::time(nullptr), job.requests.size(), job.requests.front().num_samples,
-                                     sending.streams, sending.with_usage, form, seed});
+        exchange,
+        ApiAnswer::Setting{response, (is_chat ? "chatcmpl-" : "cmpl-") + id, setting_.model, std::time(nullptr),
+                           job.requests.size(), job.requests.front().num_samples, sending.streams, sending.with_usage,
+                           form, seed, setting_.tokenizer, std::move(echoed)});
     if (submit_(std::move(job))) return;
     throw figures_.is_draining() ? Refusal(503, kEnding) : Refusal(429, "the queue is full; try again later");
 }

@@ -3,7 +3,10 @@
 
 #include "launch/io/openai_batch.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <fmt/format.h>
+#include <span>
 #include <utility>
 
 namespace entrodraft::launch {
@@ -20,10 +23,13 @@ Json ApiAnswer::head(const char* object) const {
 void ApiAnswer::begin_events() {
     if (std::exchange(has_begun_, true)) return;
     exchange_->begin_events();
-    if (!is_chat()) return;
     for (std::size_t i = 0; i < index_of(setting_.n_prompts, 0); ++i) {
-        streams_.emplace_back(setting_.form);
-        send(i, {{"role", "assistant"}, {"content", ""}});
+        Progress& text = progress_.emplace_back(Progress{.message = MessageStream(setting_.form)});
+        if (is_chat()) send(i, {{"role", "assistant"}, {"content", ""}});
+        if (setting_.echoed.empty()) continue;
+        const Echoed& prompt = setting_.echoed[i / static_cast<std::size_t>(setting_.n_samples)];
+        text.prompt = prompt.text;
+        text.first = {prompt.first};
     }
 }
 
@@ -40,10 +46,29 @@ void ApiAnswer::send(std::size_t index, Json fields, Json logprobs, Json finish_
 }
 
 void ApiAnswer::send_parts(std::size_t index, const MessageParts& parts) {
-    if (!parts.reasoning.empty()) send(index, {{"reasoning_content", parts.reasoning}});
-    if (!parts.content.empty()) send(index, {{"content", parts.content}});
+    if (parts.reasoning.empty() && parts.content.empty() && parts.calls.empty()) return;
+    Progress& text = progress_[index];
+    Json logprobs = take_logprobs(text, text.n_bytes - text.message.n_held()); // for the first event
+    if (!parts.reasoning.empty())
+        send(index, {{"reasoning_content", parts.reasoning}}, std::exchange(logprobs, nullptr));
+    if (!parts.content.empty()) send(index, {{"content", parts.content}}, std::exchange(logprobs, nullptr));
     for (const Json& call : calls_json(index, parts.calls))
-        send(index, {{"tool_calls", Json::array({call})}});
+        send(index, {{"tool_calls", Json::array({call})}}, std::exchange(logprobs, nullptr));
+}
+
+// Returns the log-probabilities of tokens that came with a piece which begins before byte `end` of the text, and that
+// no event has had. Null if there are none.
+Json ApiAnswer::take_logprobs(Progress& text, std::size_t end) const {
+    const auto n = std::ranges::lower_bound(text.begins, end) - text.begins.begin();
+    if (n == 0) return nullptr;
+    Json logprobs =
+        openai_logprobs(setting_.response, *setting_.tokenizer,
+                        std::span(text.waiting).first(static_cast<std::size_t>(n)), text.first, text.offset);
+    text.n_tokens += text.first.size() + static_cast<std::size_t>(n);
+    text.first.clear();
+    text.waiting.erase(text.waiting.begin(), text.waiting.begin() + n);
+    text.begins.erase(text.begins.begin(), text.begins.begin() + n);
+    return logprobs;
 }
 
 Json ApiAnswer::calls_json(std::size_t index, const std::vector<ToolCall>& calls) const {
@@ -57,14 +82,17 @@ Json ApiAnswer::calls_json(std::size_t index, const std::vector<ToolCall>& calls
     return list;
 }
 
-void ApiAnswer::piece(std::size_t prompt, int sample, std::string_view text) {
+void ApiAnswer::piece(std::size_t prompt, int sample, std::string_view text,
+                      const std::vector<spec::TokenLogProbs>& logprobs) {
     if (is_done()) return; // another prompt has failed
     begin_events();
     const std::size_t index = index_of(prompt, static_cast<std::size_t>(sample));
-    if (is_chat())
-        send_parts(index, streams_[index].push(text));
-    else
-        send(index, text);
+    Progress& progress = progress_[index];
+    progress.waiting.insert(progress.waiting.end(), logprobs.begin(), logprobs.end());
+    progress.begins.insert(progress.begins.end(), logprobs.size(), progress.n_bytes);
+    progress.n_bytes += text.size();
+    if (is_chat()) return send_parts(index, progress.message.push(text));
+    send(index, std::exchange(progress.prompt, "").append(text), take_logprobs(progress, progress.n_bytes));
 }
 
 // Gives the message its reasoning and its calls.
@@ -80,6 +108,19 @@ void ApiAnswer::split_message(Json& choice) const {
     choice["finish_reason"] = "tool_calls";
 }
 
+namespace {
+
+// Returns what follows the first n tokens; null if that is nothing.
+Json logprobs_after(Json logprobs, std::size_t n) {
+    for (Json& list : logprobs)
+        list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(n));
+    return logprobs.is_null() || logprobs.front().empty() ? Json() : logprobs;
+}
+
+} // namespace
+
+// The last event of a text has the log-probabilities that no event before it has: of tokens without text at the end,
+// such as the one that ends the text, and of those that a stop string was in.
 void ApiAnswer::result(std::size_t prompt, Json body) {
     if (is_done()) return;
     if (setting_.streams) begin_events();
@@ -88,8 +129,10 @@ void ApiAnswer::result(std::size_t prompt, Json body) {
         choice["index"] = index;
         if (is_chat()) split_message(choice);
         if (!setting_.streams) continue;
-        if (is_chat()) send_parts(index, streams_[index].finish());
-        send(index, is_chat() ? Json::object() : Json(""), choice["logprobs"], choice["finish_reason"]);
+        Progress& text = progress_[index];
+        if (is_chat()) send_parts(index, text.message.finish());
+        send(index, is_chat() ? Json::object() : Json(text.prompt), logprobs_after(choice["logprobs"], text.n_tokens),
+             choice["finish_reason"]);
     }
     bodies_[prompt] = std::move(body);
     if (--n_open_ > 0) return;

@@ -4,6 +4,7 @@
 
 #include "launch/io/json_line.h"
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,8 @@ class MessageStream {
     MessageParts push(std::string_view piece);
     // Returns what was held back: calls, or content that was none.
     MessageParts finish();
+    // Bytes at the end of what has come that are held back.
+    std::size_t n_held() const { return held_.size(); }
 
   private:
     MessageForm form_;

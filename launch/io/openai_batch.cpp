@@ -157,7 +157,7 @@ Json chat_token_json(const model::Tokenizer& tokenizer, const spec::TokenLogProb
     return {{"token", text.text}, {"logprob", finite(token.log_prob)}, {"bytes", std::move(text.bytes)}};
 }
 
-Json chat_logprobs(const model::Tokenizer& tokenizer, const std::vector<spec::TokenLogProbs>& logprobs) {
+Json chat_logprobs(const model::Tokenizer& tokenizer, std::span<const spec::TokenLogProbs> logprobs) {
     Json content = Json::array();
     for (const spec::TokenLogProbs& of_token : logprobs) {
         content.push_back(chat_token_json(tokenizer, of_token.emitted));
@@ -172,12 +172,10 @@ std::int64_t n_code_points(std::string_view text) {
     return std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; });
 }
 
-// If tokens have the same text, top_logprobs has the more likely one. It always has the emitted token. `first`: tokens
-// before, which have no log-probabilities.
-Json text_logprobs(const model::Tokenizer& tokenizer, const std::vector<spec::TokenLogProbs>& logprobs,
-                   std::span<const spec::TokenId> first = {}) {
+// If tokens have the same text, top_logprobs has the more likely one. It always has the emitted token.
+Json text_logprobs(const model::Tokenizer& tokenizer, std::span<const spec::TokenLogProbs> logprobs,
+                   std::span<const spec::TokenId> first, std::int64_t& offset) {
     Json tokens = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
-    std::int64_t offset = 0;
     for (const spec::TokenId token : first) {
         tokens.push_back(text_of_token(tokenizer, token).text);
         values.push_back(nullptr);
@@ -204,6 +202,17 @@ Json text_logprobs(const model::Tokenizer& tokenizer, const std::vector<spec::To
             {"text_offset", std::move(offsets)}};
 }
 
+} // namespace
+
+Json openai_logprobs(ResponseFormat response, const model::Tokenizer& tokenizer,
+                     std::span<const spec::TokenLogProbs> logprobs, std::span<const spec::TokenId> first,
+                     std::int64_t& offset) {
+    return response == ResponseFormat::chat_completion ? chat_logprobs(tokenizer, logprobs)
+                                                       : text_logprobs(tokenizer, logprobs, first, offset);
+}
+
+namespace {
+
 // Puts the prompt before the text, and its log-probabilities before those of the text.
 spec::FoundText with_prompt(const spec::Request& request, spec::FoundText found,
                             const std::vector<spec::TokenLogProbs>& of_given, const model::Tokenizer& tokenizer) {
@@ -223,11 +232,11 @@ Json choice_json(const spec::Request& request, const spec::FoundText& found, con
     else
         choice["text"] = found.text;
     choice["logprobs"] = nullptr;
+    const std::span<const spec::TokenId> prompt = request.prompt;
+    std::int64_t offset = 0;
     if (request.logprobs)
-        choice["logprobs"] = is_chat ? chat_logprobs(tokenizer, found.logprobs)
-                                     : text_logprobs(tokenizer, found.logprobs,
-                                                     request.echo ? std::span<const spec::TokenId>(request.prompt)
-                                                                  : std::span<const spec::TokenId>());
+        choice["logprobs"] = openai_logprobs(request.response, tokenizer, found.logprobs,
+                                             prompt.first(request.echo ? prompt.size() : 0), offset);
     choice["finish_reason"] = found.finish_reason == spec::FinishReason::length ? "length" : "stop";
     return choice;
 }

@@ -11,7 +11,9 @@
 #include "model/text/tokenizer/tokenizer.h"
 #include "spec/protocol/request.h"
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,6 +38,11 @@ std::string in_openai_names(std::string message);
 // model if the request does not.
 Json openai_body(const spec::Request& request, const spec::Completion& completion, const model::Tokenizer& tokenizer,
                  const std::string& target, std::int64_t created);
+// Returns the log-probabilities of tokens, as the choice of a response has them. `first`: tokens before them that have
+// none, of a completion. `offset`: code points of the text before all of these; at the end, before what follows them.
+Json openai_logprobs(spec::ResponseFormat response, const model::Tokenizer& tokenizer,
+                     std::span<const spec::TokenLogProbs> logprobs, std::span<const spec::TokenId> first,
+                     std::int64_t& offset);
 // Returns {"error": {"message", "type", "param", "code"}}.
 Json openai_error(const std::string& message, const std::string& type = "invalid_request_error",
                   const Json& code = "invalid_request");

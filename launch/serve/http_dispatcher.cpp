@@ -75,7 +75,7 @@ void HttpDispatcher::take(const Report& report) {
     const bool is_of_request = !report.text.empty() || !report.result.empty();
     if (!is_of_request || found == open_.end()) return; // its client has left
     ApiAnswer& answer = *found->second.answer;
-    if (!report.text.empty()) answer.piece(found->second.prompt, report.sample, report.text);
+    if (!report.text.empty()) answer.piece(found->second.prompt, report.sample, report.text, report.logprobs);
     if (report.result.empty()) return;
     Json body = Json::parse(report.result);
     if (report.stats) {

@@ -30,7 +30,9 @@ MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_
 MEMBERS(spec::Request, id, sequence_key, prompt, given, source, max_new_tokens, sampling, processing, beams,
         num_samples, sample, ignore_eos, stop_rule, stop_strings, logprobs, metadata, response, model, echo, streams,
         plain)
-MEMBERS(Report, result, order, sample, stats, checked, ends_request, text, trace, note, busy_seconds, interrupted)
+MEMBERS(spec::TokenLogProbs, emitted, top)
+MEMBERS(Report, result, order, sample, stats, checked, ends_request, text, logprobs, trace, note, busy_seconds,
+        interrupted)
 MEMBERS(Assignment, state, order, request, cancels)
 #undef MEMBERS
 

@@ -21,6 +21,7 @@ struct Report {
     bool checked = false;                              // the text was decoded once more; `note`: it differs
     bool ends_request = false;                         // no more results come for it
     std::string text = {};                             // a piece of text of a request that streams
+    std::vector<spec::TokenLogProbs> logprobs = {};    // of the tokens whose text begins in `text`
     std::string trace = {};                            // a line of --trace
     std::string note = {};                             // a line for people
     std::optional<double> busy_seconds = std::nullopt; // total time with a text in progress; in the last report

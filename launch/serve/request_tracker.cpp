@@ -50,9 +50,12 @@ spec::EngineCallbacks RequestTracker::callbacks() {
         return rule_of_line(request.stop_rule, options_->requests.stop_rules.value());
     };
     callbacks.waiting = [this] { return !under_way_.empty() || state_ == RunState::serving; };
-    callbacks.on_text = [this](const spec::Request& request, std::string_view text) {
+    callbacks.on_text = [this](const spec::Request& request, spec::TextPiece piece) {
         if (request.streams && !request.plain)
-            send({.order = under_way_.at(request.id).order, .sample = request.sample, .text = std::string(text)});
+            send({.order = under_way_.at(request.id).order,
+                  .sample = request.sample,
+                  .text = std::string(piece.text),
+                  .logprobs = std::move(piece.logprobs)});
     };
     callbacks.ends_text = [this](const spec::Request& request) { return under_way_.at(request.id).is_cancelled; };
     if (!options_->trace.empty())

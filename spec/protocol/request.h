@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace entrodraft::spec {
@@ -41,6 +42,14 @@ struct TokenLogProb {
 struct TokenLogProbs {
     TokenLogProb emitted;
     std::vector<TokenLogProb> top; // the most likely tokens, of equal ones the lower token first
+};
+
+// A piece of a text that is handed out as it grows.
+struct TextPiece {
+    std::string_view text; // valid during the call that hands it out
+    // If the request asks for them, of the tokens whose text begins in this piece, and of tokens without text before
+    // them. The first piece also has those of Request::given, before the others.
+    std::vector<TokenLogProbs> logprobs;
 };
 
 // The form of a result's line: our own, or a response of OpenAI's API.

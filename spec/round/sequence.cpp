@@ -2,6 +2,7 @@
 #include "spec/round/sequence.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace entrodraft::spec {
 
@@ -38,6 +39,7 @@ void Sequence::emit(std::span<const TokenId> tokens, std::span<const std::int64_
     for (const TokenId token : tokens) {
         if (ended_) return;
         tokens_.push_back(token);
+        if (request_.logprobs) text_begins_.push_back(text_.size());
         ++stats.new_tokens;
         if (decoder_) take_text(decoder_->push(token));
         if (ended_) return; // a stop string is complete
@@ -62,11 +64,19 @@ void Sequence::take_text(std::string_view piece) {
         text_.resize(found);
         held_back = 0;
     }
-    const std::size_t showable = text_.size() - held_back;
-    if (showable > handed_out_ && on_text_)
-        on_text_(request_, std::string_view(text_).substr(handed_out_, showable - handed_out_));
-    handed_out_ = std::max(handed_out_, showable);
+    hand_out(text_.size() - held_back);
     if (found != std::string::npos) end(FinishReason::stop);
+}
+
+void Sequence::hand_out(std::size_t end) {
+    if (end <= handed_out_) return;
+    TextPiece piece = {std::string_view(text_).substr(handed_out_, end - handed_out_), {}};
+    if (handed_out_ == 0) piece.logprobs = logprobs_of_given;
+    const auto begun = std::ranges::lower_bound(text_begins_, end) - text_begins_.begin();
+    piece.logprobs.insert(piece.logprobs.end(), logprobs.begin() + n_logprobs_handed_out_, logprobs.begin() + begun);
+    n_logprobs_handed_out_ = begun;
+    handed_out_ = end;
+    if (on_text_) on_text_(request_, std::move(piece));
 }
 
 void Sequence::end(FinishReason reason) {
@@ -74,8 +84,7 @@ void Sequence::end(FinishReason reason) {
     reason_ = reason;
     if (reason == FinishReason::stop) return;
     if (decoder_) text_ += decoder_->finish();
-    if (text_.size() > handed_out_ && on_text_) on_text_(request_, std::string_view(text_).substr(handed_out_));
-    handed_out_ = text_.size();
+    hand_out(text_.size());
 }
 
 void Sequence::begin_beams(std::span<const std::int64_t> eos_tokens, int max_positions) {

@@ -20,7 +20,7 @@ namespace entrodraft::spec {
 
 class Sequence {
   public:
-    using OnText = std::function<void(const Request&, std::string_view)>;
+    using OnText = std::function<void(const Request&, TextPiece)>;
 
     // `gain` is what the replica has learnt so far, for rules that use it; null: none. Without a tokenizer (null) there
     // are only tokens: the text is empty, and stop strings are not found.
@@ -64,6 +64,7 @@ class Sequence {
   private:
     void end(FinishReason reason);
     void take_text(std::string_view piece);
+    void hand_out(std::size_t end); // the text before this byte
 
     Request request_;
     std::vector<TokenId> tokens_;
@@ -72,7 +73,9 @@ class Sequence {
     std::optional<model::StreamDecoder> decoder_; // none: there is no tokenizer
     OnText on_text_;
     std::string text_;
-    std::size_t handed_out_ = 0; // bytes of text_
+    std::size_t handed_out_ = 0;           // bytes of text_
+    std::vector<std::size_t> text_begins_; // bytes of text_ before each new token, if log-probabilities are asked for
+    std::ptrdiff_t n_logprobs_handed_out_ = 0;
     bool ended_ = false;
     std::vector<FoundText> found_;
     std::string failure_;

@@ -37,6 +37,7 @@ TEST(Messages, ComeOutAsTheyWentIn) {
                                                      .checked = true,
                                                      .ends_request = true,
                                                      .text = "a",
+                                                     .logprobs = {{{1, -0.5F}, {{2, -0.25F}}}, {{3, -1}, {}}},
                                                      .trace = std::string("b\0c\n", 4),
                                                      .note = "d"}));
     EXPECT_EQ(report.result, "{}");
@@ -45,6 +46,10 @@ TEST(Messages, ComeOutAsTheyWentIn) {
     EXPECT_TRUE(report.checked);
     EXPECT_TRUE(report.ends_request);
     EXPECT_EQ(report.text, "a");
+    ASSERT_EQ(report.logprobs.size(), 2u);
+    EXPECT_EQ(report.logprobs[0].emitted.log_prob, -0.5F);
+    EXPECT_EQ(report.logprobs[0].top.at(0).token, 2);
+    EXPECT_EQ(report.logprobs[1].emitted.token, 3);
     EXPECT_EQ(report.trace, std::string("b\0c\n", 4));
     EXPECT_EQ(report.note, "d");
     EXPECT_FALSE(report.busy_seconds);

@@ -100,8 +100,8 @@ class TestPair {
             requests[next].id = std::to_string(next);
             return requests[next++];
         };
-        callbacks.on_text = [&](const spec::Request& request, std::string_view piece) {
-            streamed[number_of(request)] += piece;
+        callbacks.on_text = [&](const spec::Request& request, const spec::TextPiece& piece) {
+            streamed[number_of(request)] += piece.text;
         };
         callbacks.on_complete = [&](const spec::Request& request, spec::Completion completion) {
             EXPECT_EQ(streamed[number_of(request)], completion.text) << "what was shown is not the text";

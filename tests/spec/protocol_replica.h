@@ -395,9 +395,9 @@ inline spec::EngineCallbacks Replica::callbacks() {
         if (!goes_on) watch_.told_to_stop();
         return goes_on;
     };
-    callbacks.on_text = [this, of](const spec::Request& request, std::string_view piece) {
+    callbacks.on_text = [this, of](const spec::Request& request, const spec::TextPiece& piece) {
         step_of_coordinator();
-        of(request).streamed += piece;
+        of(request).streamed += piece.text;
     };
     callbacks.on_round = [this, of](const spec::Request& request, const spec::RoundTrace& round) {
         const auto before = static_cast<std::size_t>(round.position) - request.prompt.size();

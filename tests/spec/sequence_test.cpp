@@ -54,7 +54,7 @@ Spoken speak(Request request, const std::vector<TokenId>& tokens, std::size_t ea
     Spoken spoken;
     std::string shown;
     Sequence sequence(request, {}, nullptr, &tokenizer(),
-                      [&](const Request&, std::string_view piece) { shown += piece; });
+                      [&](const Request&, const spec::TextPiece& piece) { shown += piece.text; });
     for (std::size_t begin = 0; begin < tokens.size() && !sequence.ended(); begin += each) {
         sequence.emit(std::span(tokens).subspan(begin, std::min(each, tokens.size() - begin)), kEos, max_positions);
         spoken.shown.push_back(shown);
@@ -198,6 +198,47 @@ TEST(Sequence, FindsAStopStringOfManyByteCharacters) {
     const Spoken spoken = speak(with_stops({"\u20ac\u20ac"}), byte_tokens("a\u20acb\u20ac\u20acc"));
     EXPECT_EQ(spoken.completion.text, "a\u20acb");
     EXPECT_EQ(spoken.completion.finish_reason, FinishReason::stop);
+}
+
+// The log-probability of each token is its number. Returns "text: numbers" of each piece.
+std::vector<std::string> pieces_with_logprobs(Request request, const std::vector<TokenId>& tokens, std::size_t each) {
+    request.prompt = {5};
+    request.logprobs = 0;
+    std::vector<std::string> pieces;
+    Sequence sequence(request, {}, nullptr, &tokenizer(), [&](const Request&, const spec::TextPiece& piece) {
+        std::string& shown = pieces.emplace_back(std::string(piece.text) + ":");
+        for (const spec::TokenLogProbs& of_token : piece.logprobs)
+            shown += " " + std::to_string(static_cast<int>(of_token.emitted.log_prob));
+    });
+    if (!request.given.empty()) sequence.logprobs_of_given = {{{request.given[0], -1}, {}}};
+    sequence.take_given(request.given);
+    for (std::size_t begin = 0; begin < tokens.size() && !sequence.ended(); begin += each) {
+        const std::size_t n = std::min(each, tokens.size() - begin);
+        for (std::size_t i = begin; i < begin + n; ++i)
+            sequence.logprobs.push_back({{tokens[i], static_cast<float>(i)}, {}});
+        sequence.emit(std::span(tokens).subspan(begin, n), kEos, kContext);
+    }
+    EXPECT_TRUE(sequence.ended());
+    return pieces;
+}
+
+TEST(Sequence, HandsOutLogProbabilitiesWithTheTextOfTheirTokens) {
+    using Pieces = std::vector<std::string>;
+    for (const std::size_t each : {1U, 2U, 8U}) {
+        EXPECT_EQ(pieces_with_logprobs(with_stops({}, 3), byte_tokens("abc"), each), (Pieces{"a: 0", "b: 1", "c: 2"}));
+        EXPECT_EQ(pieces_with_logprobs(with_stops({}, 5), byte_tokens("a\u20acb"), each),
+                  (Pieces{"a: 0", "\u20ac: 1 2 3", "b: 4"}));
+        // Text that may be a stop string's beginning, and a stop string, whose tokens have no piece.
+        EXPECT_EQ(pieces_with_logprobs(with_stops({"bcd"}), byte_tokens("abcabcd"), each),
+                  (Pieces{"a: 0", "bca: 1 2 3"}));
+        // A character is not whole while text before it is held back, and at the end it never is.
+        EXPECT_EQ(pieces_with_logprobs(with_stops({"b!", "\u20ac!"}, 6), byte_tokens("ab\u20acc"), each),
+                  (Pieces{"a: 0", "b: 1", "\u20acc: 2 3 4 5"}));
+        EXPECT_EQ(pieces_with_logprobs(with_stops({}, 2), byte_tokens("a\u20ac"), each), (Pieces{"a: 0", "\ufffd: 1"}));
+        Request echoed = with_stops({}, 2);
+        echoed.given = {6};
+        EXPECT_EQ(pieces_with_logprobs(echoed, byte_tokens("ab"), each), (Pieces{"a: -1 0", "b: 1"}));
+    }
 }
 
 TEST(Sequence, HandsOutAsManyMarginsAsTokens) {
