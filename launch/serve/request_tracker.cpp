@@ -50,12 +50,14 @@ spec::EngineCallbacks RequestTracker::callbacks() {
         return rule_of_line(request.stop_rule, options_->requests.stop_rules.value());
     };
     callbacks.waiting = [this] { return !under_way_.empty() || state_ == RunState::serving; };
-    callbacks.on_text = [this](const spec::Request& request, spec::TextPiece piece) {
-        if (request.streams && !request.plain)
-            send({.order = under_way_.at(request.id).order,
-                  .sample = request.sample,
-                  .text = std::string(piece.text),
-                  .logprobs = std::move(piece.logprobs)});
+    callbacks.on_text = [this](const spec::Request& request, const spec::TextPiece& piece) {
+        if (!request.streams || request.plain) return;
+        std::vector<spec::TokenLogProbs> logprobs(piece.logprobs_of_given.begin(), piece.logprobs_of_given.end());
+        logprobs.insert(logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
+        send({.order = under_way_.at(request.id).order,
+              .sample = request.sample,
+              .text = std::string(piece.text),
+              .logprobs = std::move(logprobs)});
     };
     callbacks.ends_text = [this](const spec::Request& request) { return under_way_.at(request.id).is_cancelled; };
     if (!options_->trace.empty())

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,12 +45,13 @@ struct TokenLogProbs {
     std::vector<TokenLogProb> top; // the most likely tokens, of equal ones the lower token first
 };
 
-// A piece of a text that is handed out as it grows.
+// A piece of a text that is handed out as it grows. Its views are valid during the call that hands it out.
 struct TextPiece {
-    std::string_view text; // valid during the call that hands it out
+    std::string_view text;
     // If the request asks for them, of the tokens whose text begins in this piece, and of tokens without text before
-    // them. The first piece also has those of Request::given, before the others.
-    std::vector<TokenLogProbs> logprobs;
+    // them.
+    std::span<const TokenLogProbs> logprobs = {};
+    std::span<const TokenLogProbs> logprobs_of_given = {}; // of Request::given; in the first piece
 };
 
 // The form of a result's line: our own, or a response of OpenAI's API.

@@ -80,7 +80,7 @@ struct EngineCallbacks {
     // Returns the rule of a request that names one. Unset if none does.
     std::function<StopRuleOptions(const Request&)> rule_of;
     std::function<bool()> waiting; // true if more requests may come, so that next_request is called again; may be unset
-    std::function<void(const Request&, TextPiece)> on_text;          // a piece of text; may be unset
+    std::function<void(const Request&, const TextPiece&)> on_text;   // a piece of text; may be unset
     std::function<void(const Request&, const RoundTrace&)> on_round; // after each round; may be unset
     std::function<bool(const Request&)> ends_text; // after each round: true ends the text there; may be unset
     std::function<void(const Request&, Completion)> on_complete; // when a text ends, in any order

@@ -2,7 +2,6 @@
 #include "spec/round/sequence.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace entrodraft::spec {
 
@@ -70,13 +69,13 @@ void Sequence::take_text(std::string_view piece) {
 
 void Sequence::hand_out(std::size_t end) {
     if (end <= handed_out_) return;
-    TextPiece piece = {std::string_view(text_).substr(handed_out_, end - handed_out_), {}};
-    if (handed_out_ == 0) piece.logprobs = logprobs_of_given;
+    TextPiece piece = {.text = std::string_view(text_).substr(handed_out_, end - handed_out_)};
+    if (handed_out_ == 0) piece.logprobs_of_given = logprobs_of_given;
     const auto begun = std::ranges::lower_bound(text_begins_, end) - text_begins_.begin();
-    piece.logprobs.insert(piece.logprobs.end(), logprobs.begin() + n_logprobs_handed_out_, logprobs.begin() + begun);
+    piece.logprobs = {logprobs.begin() + n_logprobs_handed_out_, logprobs.begin() + begun};
     n_logprobs_handed_out_ = begun;
     handed_out_ = end;
-    if (on_text_) on_text_(request_, std::move(piece));
+    if (on_text_) on_text_(request_, piece);
 }
 
 void Sequence::end(FinishReason reason) {

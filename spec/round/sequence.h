@@ -20,7 +20,7 @@ namespace entrodraft::spec {
 
 class Sequence {
   public:
-    using OnText = std::function<void(const Request&, TextPiece)>;
+    using OnText = std::function<void(const Request&, const TextPiece&)>;
 
     // `gain` is what the replica has learnt so far, for rules that use it; null: none. Without a tokenizer (null) there
     // are only tokens: the text is empty, and stop strings are not found.

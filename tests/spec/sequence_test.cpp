@@ -207,8 +207,9 @@ std::vector<std::string> pieces_with_logprobs(Request request, const std::vector
     std::vector<std::string> pieces;
     Sequence sequence(request, {}, nullptr, &tokenizer(), [&](const Request&, const spec::TextPiece& piece) {
         std::string& shown = pieces.emplace_back(std::string(piece.text) + ":");
-        for (const spec::TokenLogProbs& of_token : piece.logprobs)
-            shown += " " + std::to_string(static_cast<int>(of_token.emitted.log_prob));
+        for (const auto& part : {piece.logprobs_of_given, piece.logprobs})
+            for (const spec::TokenLogProbs& of_token : part)
+                shown += " " + std::to_string(static_cast<int>(of_token.emitted.log_prob));
     });
     if (!request.given.empty()) sequence.logprobs_of_given = {{{request.given[0], -1}, {}}};
     sequence.take_given(request.given);
