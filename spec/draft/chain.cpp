@@ -3,6 +3,7 @@
 // all. Each sequence has its own rule, and drops out when its rule fires.
 #include "spec/draft/chain.h"
 
+#include "spec/draft/token_guesses.h"
 #include "spec/draft/token_table.h"
 #include "spec/gpu/device_round.h"
 #include "spec/verify/random.h"
@@ -222,9 +223,9 @@ model::LogitNeeds ChainPhase::needs(DeviceRound* device) {
 }
 
 void ChainPhase::take(std::span<const float> logits, const model::LogitStats& summary, const dist::Clock& clock,
-                      const model::NoisyToken* noisy) {
+                      const model::NoisyToken* noisy, bool is_further) {
     Draft& draft = *task_.draft;
-    ++draft.passes;
+    draft.passes += is_further ? 0 : 1;
     const SeenLogits row = chooser_->see(logits, summary, text_, whole_);
     if (row.is_dead) {
         draft.end = DraftEnd::no_match;
@@ -277,9 +278,10 @@ namespace {
 
 class ChainDrafter final : public Drafter {
   public:
-    ChainDrafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting)
+    ChainDrafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting, bool guesses)
         : Drafter(facts_of(source->facts())), source_(std::move(source)), setting_(setting),
           slots_(static_cast<std::size_t>(setting.n_slots)) {
+        if (guesses) guesses_.emplace();
         // A head is left out: its rows may have fewer tokens.
         facts_.keeps_logits_on_device =
             slots_.size() == 1 && source_->facts().device != nullptr && source_->facts().hidden_layers.empty();
@@ -288,6 +290,7 @@ class ChainDrafter final : public Drafter {
     void begin_sequence(int slot, const Request& request) override {
         source_->begin_sequence(slot, request);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
+        of(slot).learnt.clear();
     }
     void prefill(int slot, std::span<const TokenId> prompt) override { source_->prefill(slot, prompt); }
     void observe(int slot, const TargetOutcome& outcome) override {
@@ -303,7 +306,9 @@ class ChainDrafter final : public Drafter {
     struct Slot {
         TokenChooser chooser;
         ChainPhase phase;
-        double share = 0; // of the passes of this round
+        double share = 0;            // of the passes of this round
+        std::vector<TokenId> read;   // the text of the pass, with guessed tokens
+        std::vector<TokenId> learnt; // the text as the guesses know it
     };
 
     Slot& of(int slot) { return slots_.at(slot); }
@@ -311,15 +316,22 @@ class ChainDrafter final : public Drafter {
     void propose_together(std::span<const DraftTask> tasks);
     void begin_phase(const DraftTask& task);
     void ask_rules(std::span<const DraftTask> tasks);
+    bool wants_row(const DraftTask& task);
     double catch_up();
     void pass();
+    void take_rows(const DraftTask& task, const TextEnd& end, const SourceLogits& rows, std::size_t first);
+    TextEnd text_to_read(const DraftTask& task);
+    void learn(Slot& slot, std::span<const TokenId> text);
 
     std::unique_ptr<LogitSource> source_;
     DraftSetting setting_;
+    std::optional<TokenGuesses> guesses_;
     std::vector<Slot> slots_;
     std::vector<const DraftTask*> going_; // tasks that want another row
     std::vector<TextEnd> ends_;           // of these tasks
     std::vector<model::RowNoise> noises_; // of these tasks' rows
+    BatchLoad load_;                      // of the target's pass, with the rows that are about to be drafted
+    double share_ = 1;                    // of a task that goes on, in the next pass
 };
 
 void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
@@ -354,6 +366,7 @@ void ChainDrafter::begin_phase(const DraftTask& task) {
     slot.phase.begin(own, source_->context_of(task.slot), setting_.limits, slot.chooser,
                      {.are_all_made = source_->facts().needs_each_row});
     if (is_new) source_->begin_within(task.slot, task.tokens, static_cast<std::size_t>(task.rule->round().unread) + 1);
+    if (guesses_) learn(slot, task.tokens);
 }
 
 // Reads the unread tokens of the texts that draft, if these are more than the first pass may bear. A text that takes
@@ -381,24 +394,27 @@ double ChainDrafter::catch_up() {
 
 // Keeps those in going_ whose rules want another row, given the rows that the others have or are about to draft.
 void ChainDrafter::ask_rules(std::span<const DraftTask> tasks) {
-    int rows = 0; // of the target's pass, with the drafts so far
+    load_ = {0, static_cast<int>(tasks.size())};
     for (const DraftTask& task : tasks)
-        rows += static_cast<int>(task.draft->tokens.size()) + 1;
-    const double share = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
-    std::erase_if(going_, [&](const DraftTask* task) {
-        const int own = static_cast<int>(task->draft->tokens.size()) + 1;
-        PassCost cost = {share, share};
-        // A text that drafts in turn uses the load that the round knows.
-        if (shares_passes()) cost.load = {rows - own, static_cast<int>(tasks.size())};
-        const bool goes_on = of(task->slot).phase.wants_row(cost);
-        rows += goes_on ? 1 : 0; // a row that is cheap is cheap only once
-        return !goes_on;
-    });
+        load_.rows_beside += static_cast<int>(task.draft->tokens.size()) + 1;
+    share_ = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
+    std::erase_if(going_, [&](const DraftTask* task) { return !wants_row(*task); });
     const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     for (const DraftTask* task : going_) {
-        task->rule->charge(borne - share);
+        task->rule->charge(borne - share_);
         of(task->slot).share += borne;
     }
+    share_ = borne;
+}
+
+bool ChainDrafter::wants_row(const DraftTask& task) {
+    const int own = static_cast<int>(task.draft->tokens.size()) + 1;
+    PassCost cost = {share_, share_};
+    // A text that drafts in turn uses the load that the round knows.
+    if (shares_passes()) cost.load = {load_.rows_beside - own, load_.sequences};
+    if (!of(task.slot).phase.wants_row(cost)) return false;
+    ++load_.rows_beside; // a row that is cheap is cheap only once
+    return true;
 }
 
 // Takes a row for each phase that goes on. A phase alone may get more rows, which are kept for later.
@@ -408,25 +424,66 @@ void ChainDrafter::pass() {
     noises_.clear();
     model::LogitNeeds needs(model::LogitSummary::none, false);
     for (const DraftTask* task : going_) {
-        ChainPhase& phase = of(task->slot).phase;
-        ends_.push_back({task->slot, phase.text(), 1});
-        const model::LogitNeeds own = phase.needs(is_alone ? source_->facts().device : nullptr);
+        Slot& slot = of(task->slot);
+        const model::LogitNeeds own = slot.phase.needs(is_alone ? source_->facts().device : nullptr);
         noises_.push_back(own.noises.empty() ? model::RowNoise{} : own.noises.front());
         needs = is_alone ? own : needs.and_those_of(own);
+        ends_.push_back(text_to_read(*task));
+        for (std::size_t i = 1; i < ends_.back().n; ++i)
+            noises_.push_back(own.noises.empty() ? model::RowNoise{} : slot.phase.noise(i));
     }
     const auto has_noise = [](const model::RowNoise& noise) { return noise.temperature > 0; };
     if (std::any_of(noises_.begin(), noises_.end(), has_noise)) needs.noises = noises_;
     const SourceLogits rows = source_->rows_after(ends_, needs);
-    for (std::size_t i = 0; i < going_.size(); ++i)
-        of(going_[i]->slot)
-            .phase.take(rows.row(i), rows.summary(i), setting_.clock,
-                        has_noise(noises_[i]) ? rows.noisy_token(i) : nullptr);
+    for (std::size_t i = 0, row = 0; i < going_.size(); row += ends_[i++].n)
+        take_rows(*going_[i], ends_[i], rows, row);
+}
+
+// Takes the rows of a text, while it goes on with the tokens that the pass has read.
+void ChainDrafter::take_rows(const DraftTask& task, const TextEnd& end, const SourceLogits& rows, std::size_t first) {
+    Slot& slot = of(task.slot);
+    const std::size_t length = slot.phase.text().size();
+    for (std::size_t i = 0; i < end.n; ++i) {
+        const std::span<const TokenId> text = slot.phase.text();
+        if (i > 0 && (text.size() != length + i || text.back() != end.tokens[text.size() - 1] || !wants_row(task)))
+            return;
+        const std::size_t row = first + i;
+        slot.phase.take(rows.row(row), rows.summary(row), setting_.clock,
+                        noises_[row].temperature > 0 ? rows.noisy_token(row) : nullptr, i > 0);
+        if (guesses_) learn(slot, slot.phase.text());
+    }
+}
+
+// The text that the pass reads, with guessed tokens at its end.
+TextEnd ChainDrafter::text_to_read(const DraftTask& task) {
+    constexpr std::size_t kMost = 3, kFewRows = 6; // rows that take little longer than one
+    Slot& slot = of(task.slot);
+    const std::span<const TokenId> text = slot.phase.text();
+    if (!guesses_ || going_.size() >= kFewRows || slot.phase.is_constrained()) return {task.slot, text, 1};
+    const std::size_t most = std::min(kMost, (kFewRows - going_.size()) / going_.size());
+    slot.read.assign(text.begin(), text.end());
+    guesses_->extend(slot.read, std::min(static_cast<int>(most), slot.phase.left() - 1));
+    const std::size_t guessed = slot.read.size() - text.size();
+    task.draft->further_rows += static_cast<int>(guessed);
+    return {task.slot, slot.read, 1 + guessed};
+}
+
+// Adds to the guesses what they do not know of this text.
+void ChainDrafter::learn(Slot& slot, std::span<const TokenId> text) {
+    std::vector<TokenId>& learnt = slot.learnt;
+    learnt.resize(std::min(learnt.size(), text.size()));
+    learnt.erase(std::mismatch(learnt.begin(), learnt.end(), text.begin()).first, learnt.end());
+    while (learnt.size() < text.size()) {
+        learnt.push_back(text[learnt.size()]);
+        guesses_->learn(learnt);
+    }
 }
 
 } // namespace
 
-std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting) {
-    return std::make_unique<ChainDrafter>(std::move(source), setting);
+std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting,
+                                            bool guesses) {
+    return std::make_unique<ChainDrafter>(std::move(source), setting, guesses);
 }
 
 } // namespace entrodraft::spec

@@ -188,9 +188,17 @@ class ChainPhase {
     // The needs of the next row: its noise and, with `device`, how far the GPU goes on by itself. Pass `device` only if
     // the source is on it and is asked for this row alone. Valid until the next call.
     model::LogitNeeds needs(DeviceRound* device);
-    // Takes the wanted row. `logits` may be empty if the needs do not ask for them.
+    // The noise that the pass may add to the row after `further` more tokens than the next row follows.
+    model::RowNoise noise(std::size_t further) const {
+        return chooser_->noise(text_.size() + further, task_.choice.acceptance);
+    }
+    // Takes the wanted row. `logits` may be empty if the needs do not ask for them. `is_further`: the pass has given a
+    // row before.
     void take(std::span<const float> logits, const model::LogitStats& summary, const dist::Clock& clock,
-              const model::NoisyToken* noisy = nullptr);
+              const model::NoisyToken* noisy = nullptr, bool is_further = false);
+    bool is_constrained() const { return task_.request->processing.constraint.is_on(); }
+    // The number of tokens that may still be drafted.
+    int left() const { return max_ - static_cast<int>(task_.draft->tokens.size()); }
     // Completes Draft::q.
     void finish();
     // Follows a draft that another drafter has made: its end is the end of the text.
@@ -217,8 +225,10 @@ class ChainPhase {
     model::RowNoise noise_;
 };
 
-// Drafts with one pass for each token; sequences share passes if the source lets them.
-std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting);
+// Drafts with one pass for each token; sequences share passes if the source lets them. `guesses`: passes with few rows
+// also read tokens that are likely to be drafted next (token_guesses.h).
+std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting,
+                                            bool guesses = false);
 
 // A middle model. It verifies, in its own passes, the drafts that `inner` makes for it. Sequences take turns.
 struct CascadeLevel {

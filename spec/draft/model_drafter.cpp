@@ -316,7 +316,15 @@ std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int voca
 
 namespace {
 
-std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts, const DrafterValues& /*values*/) {
+// Returns whether passes should also read guessed tokens: a few more rows must take little more time than one. The
+// weights alone decide. A translated text has no further rows.
+bool may_guess(const DrafterParts& parts, const model::Decoder& model) {
+    constexpr double kMostBits = 9; // of a weight, with its part of scales
+    return parts.device == nullptr && !parts.vocabulary &&
+           8 * static_cast<double>(model.weight_bytes()) < kMostBits * model.operations_per_row() / 2;
+}
+
+std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts, const DrafterValues& values) {
     const std::size_t last = parts.models.size() - 1;
     // The last model, in tokens of its own.
     const auto own_source = [&] {
@@ -336,7 +344,8 @@ std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts, const Dra
     std::size_t level = last;
     auto of_smallest = static_cast<const DraftSetting&>(parts);
     of_smallest.takes_turns = parts.takes_turns || level > 0;
-    std::unique_ptr<Drafter> drafter = make_chain_drafter(source(level), of_smallest);
+    const bool guesses = values.at("guess") == 0 && may_guess(parts, *parts.models[level]);
+    std::unique_ptr<Drafter> drafter = make_chain_drafter(source(level), of_smallest, guesses);
     for (; level > 0; --level)
         drafter = make_cascade_drafter({source(level - 1), std::move(drafter), parts.rules[level], parts.costs[level]},
                                        parts);
@@ -346,7 +355,17 @@ std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts, const Dra
 } // namespace
 
 DrafterType model_drafter() {
-    return {.name = "model", .position = 10, .help = "--draft", .make_of = make_model_drafter};
+    return {
+        .name = "model",
+        .position = 10,
+        .help = "--draft",
+        .parameters = {{.name = "guess",
+                        .help = "auto: passes of a draft with weights of 8 bits or fewer, on CPUs, also read up to 3 "
+                                "tokens that followed the same tokens before, which saves passes and changes no "
+                                "draft; off: each token has a pass",
+                        .max = 1,
+                        .words = {"auto", "off"}}},
+        .make_of = make_model_drafter};
 }
 
 } // namespace entrodraft::spec
