@@ -2,6 +2,7 @@
 #include "dist/comm/channel.h"
 
 #include "dist/comm/deferred_buffers.h"
+#include "dist/comm/futex.h"
 #include "dist/rank/check.h"
 #include "dist/rank/error.h"
 
@@ -12,7 +13,6 @@
 #include <climits>
 #include <deque>
 #include <fmt/format.h>
-#include <time.h>
 #include <utility>
 
 namespace entrodraft::dist {
@@ -23,11 +23,6 @@ constexpr double kMaxHeartbeatSeconds = 1;
 // Between two looks: while messages are sent and come, and after kQuietSeconds without one.
 constexpr std::chrono::nanoseconds kShortNap{500'000}, kLongNap{10'000'000};
 constexpr double kQuietSeconds = 0.2;
-
-void nap(std::chrono::nanoseconds length) {
-    const timespec time{0, std::max<long>(length.count(), 0)};
-    nanosleep(&time, nullptr);
-}
 
 // A message on its way. It is on the heap, because MPI keeps its address.
 struct Transfer {
@@ -136,7 +131,8 @@ std::optional<Message> Channel::receive(double wait_seconds) {
         }
         check_heartbeats(); // sets checked_at_ to the present
         if (deadline.passed()) return std::nullopt;
-        nap(std::min<std::chrono::nanoseconds>(longest_nap(), deadline.at - std::chrono::steady_clock::now()));
+        const std::chrono::nanoseconds left = deadline.at - std::chrono::steady_clock::now();
+        nap(std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), longest_nap()));
     }
 }
 

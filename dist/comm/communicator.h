@@ -86,6 +86,10 @@ class Communicator {
     // must not hold its collectives any more. Returns within seconds whatever the others do.
     virtual void abort() {}
 
+    // While the group has nothing to do, ranks that poll look seldom (HostComm::kRestingNap), and use next to no
+    // processor time.
+    void rest(bool rests) { rests_ = rests; }
+
     // Each does start and wait in one call. Collective over the group.
     void all_reduce_sum(float* data, std::size_t count, Deadline deadline);
     void broadcast(void* data, std::size_t bytes, int root, Deadline deadline);
@@ -99,6 +103,7 @@ class Communicator {
     void count_gather(std::size_t bytes);
 
     Traffic traffic_;
+    bool rests_ = false;
 };
 
 // A group of one: every collective is a copy or nothing.

@@ -18,10 +18,10 @@
 
 namespace entrodraft::dist {
 
-// Sleeps for 20 us, plus the kernel's own delay.
-inline void nap() {
-    const timespec length{0, 20'000};
-    nanosleep(&length, nullptr);
+// Sleeps for this time, which is below a second, plus the kernel's own delay.
+inline void nap(std::chrono::nanoseconds length = std::chrono::microseconds{20}) {
+    const timespec time{0, length.count()};
+    nanosleep(&time, nullptr);
 }
 
 // Sleeps while `word` holds `value`, for at most `longest`, which is not negative; a signal ends the sleep too. The

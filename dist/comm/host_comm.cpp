@@ -91,7 +91,9 @@ void HostComm::wait(Deadline deadline) {
 // ---- waiting ----
 
 HostComm::Wait::Wait(HostComm& comm, int rank, int spins, Deadline deadline)
-    : comm_(comm), rank_(rank), began_(std::chrono::steady_clock::now()), backoff_(deadline, spins) {}
+    : comm_(comm), rank_(rank), began_(std::chrono::steady_clock::now()),
+      backoff_(deadline, comm.rests_ ? 0 : spins,
+               comm.rests_ ? std::chrono::milliseconds(0) : std::chrono::milliseconds(Backoff::kPatience)) {}
 
 HostComm::Wait::~Wait() {
     comm_.traffic_.waited_seconds += seconds();

@@ -29,6 +29,8 @@ class HostComm : public Communicator {
     void start_gather(const void* mine, void* all, std::size_t bytes, int root) final;
     void wait(Deadline deadline) final;
 
+    static constexpr std::chrono::milliseconds kRestingNap{12}; // a request after idleness begins so much later at most
+
   protected:
     struct InFlight {
         Collective kind = Collective::none;
@@ -49,7 +51,9 @@ class HostComm : public Communicator {
 
         // Both are as in Backoff.
         bool step() {
-            return step([](std::chrono::nanoseconds) { nap(); });
+            return step([&](std::chrono::nanoseconds longest) {
+                comm_.rests_ ? nap(std::min<std::chrono::nanoseconds>(longest, kRestingNap)) : nap();
+            });
         }
         template <typename Sleep> bool step(const Sleep& sleep) {
             return backoff_.step([&](std::chrono::nanoseconds longest) {

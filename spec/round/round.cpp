@@ -145,6 +145,7 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
         broadcast(rank, coordinator ? coordinator->pack(plan, drafts, state, observer.round()) : state.empty_packet());
     state.check(packet, observer.round());
     const Command command = packet.header().command;
+    rank.replica.rest(command == Command::idle);
     if (command != Command::round) {
         run_command(rank, state, gather, coordinator, plan, packet.header());
         return {command, {}};

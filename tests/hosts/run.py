@@ -12,6 +12,7 @@ namespaces cannot be made it says so and exits 77, which ctest calls skipped.
 import argparse
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,17 @@ AGENT = """#!/bin/sh
 host=$1
 shift
 exec nsenter --target "$(cat {directory}/$host.pid)" --net --uts --ipc --mount sh -c "$*"
+"""
+
+# Asks a server on this host COUNT times for a token. Writes the least time, in ms.
+ASK = """import http.client, json, sys, time
+def ask():
+    connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
+    begun = time.monotonic()
+    connection.request("POST", "/v1/completions", json.dumps({"prompt": "It was", "max_tokens": 1}))
+    assert "choices" in json.load(connection.getresponse())
+    return 1000 * (time.monotonic() - begun)
+print(min(ask() for _ in range(int(sys.argv[2]))))
 """
 
 
@@ -176,7 +188,7 @@ class Checks:
             await_that(lambda: os.path.exists(output) and os.path.getsize(output) > 0, 120, "the first line")
             make("ip", "link", "set", cable, "down")
             began = time.monotonic()
-            await_that(lambda: not is_running(self.binary), timeout + 10, "the end of all ranks")
+            await_that(lambda: not processes_of(self.binary), timeout + 10, "the end of all ranks")
             took = time.monotonic() - began
         finally:
             launcher.kill()
@@ -188,6 +200,38 @@ class Checks:
             raise Failure("no rank said why it ended")
         return f"{took:.0f} s later, {len(served)} lines written: {message}"
 
+    def require_rest_when_idle(self, places, seconds=10):
+        """A server that no one asks: its ranks rest, and the next request wakes them soon."""
+        client, said, port = f"{self.directory}/ask.py", f"{self.directory}/server.txt", "8080"
+        with open(client, "w", encoding="utf-8") as file:
+            file.write(ASK)
+
+        def ms_of_a_token(count):
+            code, text = run(self.hosts.agent, next(iter(places)), sys.executable, client, port, str(count))
+            if code != 0:
+                raise Failure(f"a request failed: {text.strip()}")
+            return float(text)
+
+        with open(said, "w", encoding="utf-8") as file:
+            launcher = subprocess.Popen(self.hosts.launch(places, self.binary, "serve", *self.models, "--port", port,
+                                                          "--threads", "1"),
+                                        stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        try:
+            await_that(lambda: "serving " in pathlib.Path(said).read_text(encoding="utf-8"), 120, "the server")
+            awake = ms_of_a_token(20)
+            time.sleep(1)
+            before, began = processor_seconds(self.binary), time.monotonic()
+            time.sleep(seconds)
+            share = (processor_seconds(self.binary) - before) / (time.monotonic() - began)
+            later = ms_of_a_token(1) - awake
+        finally:
+            launcher.terminate()
+            launcher.wait(30)
+        note = f"{100 * share:.1f} % of a core; a token later by {later:.1f} ms"
+        if share > 0.02 or later > 100:  # CI's cores are busy; the aims are 1 % and 20 ms
+            raise Failure(note)
+        return note
+
 
 def await_that(condition, seconds, what):
     end = time.monotonic() + seconds
@@ -197,15 +241,26 @@ def await_that(condition, seconds, what):
         time.sleep(0.02)
 
 
-def is_running(binary):
-    """Whether a process of this program lives in the process namespace."""
+def processes_of(binary):
+    """The processes of this program in the process namespace."""
+    found = []
     for name in os.listdir("/proc"):
         try:
             if name.isdigit() and os.path.samefile(f"/proc/{name}/exe", binary):
-                return True
+                found.append(name)
         except OSError:
             pass
-    return False
+    return found
+
+
+def processor_seconds(binary):
+    """What all processes of this program have used so far."""
+    ticks = 0
+    for name in processes_of(binary):
+        with open(f"/proc/{name}/stat", encoding="utf-8") as file:
+            fields = file.read().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def cases(checks):
@@ -223,6 +278,7 @@ def cases(checks):
         ("4 ranks on 4 hosts, greedy", lambda: checks.require_same_text(four, GREEDY)),
         ("a drafter on its own host", lambda: checks.require_same_text({"alpha": 1, "beta": 2}, DRAFTS_APART)),
         ("a replica on each of 2 hosts", lambda: checks.require_same_text(two_each, REPLICAS)),
+        ("an idle server on 2 hosts", lambda: checks.require_rest_when_idle(two)),
         ("a host unplugged", lambda: checks.require_end_when_unplugged(two, 5)),
     ]
 
