@@ -4,9 +4,9 @@
     python3 bench/serving.py --input PROMPTS.jsonl --output FILE.json --target FILE.gguf --draft FILE.gguf [--llama DIR]
         [--binary build/entrodraft] [--at-a-time 1,2,4,8] [--new-tokens 96] [--threads 2]
 
-Each server in turn answers all prompts as greedy streams of /v1/completions, the end of text ignored, so many at a time.
-Ours drafts with the draft; llama-server (a build of llama.cpp in DIR) is run with the draft and without. Needs nothing but
-Python. Figures are of one run; FILE.json is written after each server.
+All servers are loaded, and take turns: each answers all prompts as greedy streams of /v1/completions, the end of text
+ignored, first so many at a time, then so many. Ours and llama-server (a build of llama.cpp in DIR) run with the draft and
+without. Needs nothing but Python. Figures are of one run; FILE.json is written after each turn.
 """
 
 import argparse
@@ -104,15 +104,18 @@ def main():
         servers["llama-server, draft"] = ([*llama, "--model-draft", options.draft, "--spec-draft-n-max", 4,
                                            "--spec-draft-p-min", 0.5], "/health")
     result = {"processor": platform.processor() or "unknown", "prompts": len(prompts), "new_tokens": options.new_tokens, "servers": {}}
-    for name, (command, health) in servers.items():
-        server = Server(command, health)
-        server.stream(prompts[0], 4)
-        result["servers"][name] = [measured(server, prompts, options.new_tokens, n) for n in numbers]
-        server.stop()
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
-        for row in result["servers"][name]:
-            print(f"{name:22} {row['at_a_time']:2} at a time: {row['tokens_per_second']:6.1f} tokens a second, first token "
+    running = {name: Server(command, health) for name, (command, health) in servers.items()}
+    for server in running.values():
+        server.stream(prompts[0], 16)
+    for n in numbers:
+        for name, server in running.items():
+            row = measured(server, prompts, options.new_tokens, n)
+            result["servers"].setdefault(name, []).append(row)
+            options.output.write_text(json.dumps(result, indent=1) + "\n")
+            print(f"{n:2} at a time, {name:20} {row['tokens_per_second']:6.1f} tokens a second, first token "
                   f"{row['first_token_ms']:6.0f} ms, {row['tokens']} tokens", flush=True)
+    for server in running.values():
+        server.stop()
     return 0
 
 
