@@ -76,6 +76,31 @@ TEST(Repeatability, ASeedGivesOneTextWhateverDraftsAndHowMany) {
     EXPECT_GT(texts.begin()->size(), 10u);
 }
 
+TEST(Repeatability, GuessedTokensSaveDraftPassesAndChangeNoDraft) {
+    const auto lines = [](const std::string& guess, const std::string& more) {
+        const test::Ended ended =
+            test::run({"generate", "--target", kTarget, "--draft", kDraft, "--draft-dtype", "int8", "--drafter",
+                       "model:guess=" + guess, "--stop-rule", "constant:tokens=6", "--input", "-", "--max-new-tokens",
+                       "60", "--quiet", "--batch-size", more},
+                      R"(printf '{"prompt": "The ferry left"}\n{"prompt": "It was"}\n' | )");
+        EXPECT_EQ(ended.code, 0) << ended.err;
+        return test::lines_of(ended.out);
+    };
+    for (const char* batch : {"1", "2"}) {
+        const std::vector<test::Json> without = lines("off", batch), with = lines("auto", batch);
+        ASSERT_EQ(with.size(), 2u);
+        for (std::size_t i = 0; i < with.size(); ++i) {
+            EXPECT_EQ(with[i]["token_ids"], without[i]["token_ids"]);
+            for (const char* count : {"rounds", "drafted", "accepted"})
+                EXPECT_EQ(with[i]["stats"][count], without[i]["stats"][count]) << count;
+            EXPECT_EQ(without[i]["stats"]["draft_passes"], without[i]["stats"]["drafted"]);
+            EXPECT_EQ(without[i]["stats"]["further_draft_rows"], 0);
+            EXPECT_LT(with[i]["stats"]["draft_passes"], without[i]["stats"]["draft_passes"]);
+            EXPECT_GT(with[i]["stats"]["further_draft_rows"], 0);
+        }
+    }
+}
+
 const char* const kConstrainedLines =
     R"({"id": 0, "prompt": "The ferry left", "json_schema": {"type": "object", "additionalProperties": false, )"
     R"("properties": {"a": {"type": "integer", "minimum": 0, "maximum": 999}, "b": {"enum": ["x", "yz"]}}, )"
