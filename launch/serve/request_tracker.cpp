@@ -148,15 +148,20 @@ void RequestTracker::on_complete(const spec::Request& request, spec::Completion 
     send(std::move(report));
 }
 
-// Samples that are not begun are dropped; a text under way ends after its round (ends_text).
+// Samples that are not begun are dropped: the next of them stands in assigned_ for all. A text under way ends after its
+// round (ends_text).
 void RequestTracker::cancel(std::int64_t order) {
-    const auto is_of_it = [order](const Assignment& each) { return each.order == order && !each.request->plain; };
+    int dropped = 0; // samples
+    std::erase_if(assigned_, [&](const Assignment& each) {
+        const bool is_of_it = each.order == order && !each.request->plain;
+        if (is_of_it) dropped += each.request->num_samples - each.request->sample;
+        return is_of_it;
+    });
     const auto found =
         std::ranges::find_if(under_way_, [order](const auto& each) { return each.second.order == order; });
-    const auto dropped = std::erase_if(assigned_, is_of_it);
     if (found != under_way_.end()) {
         found->second.is_cancelled = true;
-        found->second.n_open -= static_cast<int>(dropped);
+        found->second.n_open -= dropped;
         if (found->second.n_open > 0) return;
         under_way_.erase(found);
         if (under_way_.empty()) busy_seconds_ += clock_->now_seconds() - busy_since_;

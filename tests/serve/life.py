@@ -196,6 +196,18 @@ class Life(unittest.TestCase):
                 self.assertEqual([each.result()[0] for each in asked], [200] * 8)
                 self.assertEqual(server.end(), 0)
 
+    def test_a_client_that_leaves_ends_its_samples_that_are_not_begun(self):
+        with serve("--batch-size", 1) as server:
+            connection = server.connect()
+            connection.request("POST", "/v1/completions", json.dumps({"prompt": "It was", "max_tokens": 3000, "n": 4,
+                                                                      "ignore_eos": True, "stream": True}))
+            connection.getresponse().read(10)
+            connection.close()
+            self.assertEqual(server.complete(prompt="It was", max_tokens=5)[0], 200)
+            self.assertIn('vllm:num_requests_running{model_name="target"} 0', server.ask("GET", "/metrics")[1])
+            server.drain()
+            self.assertEqual(server.end(20), 0)
+
     def test_a_client_that_leaves_ends_its_text(self):
         with serve("--batch-size", 1) as server:
             connection = server.connect()
