@@ -29,7 +29,7 @@ class HostComm : public Communicator {
     void start_gather(const void* mine, void* all, std::size_t bytes, int root) final;
     void wait(Deadline deadline) final;
 
-    static constexpr std::chrono::milliseconds kRestingNap{12}; // a request after idleness begins so much later at most
+    static constexpr std::chrono::milliseconds kRestingNap{12}; // a request after idleness waits for one or two
 
   protected:
     struct InFlight {

@@ -208,7 +208,7 @@ model::LogitNeeds ChainPhase::needs(DeviceRound* device) {
         noise_ = chooser_->device_noise(text_.size(), task_.tokens.size(), choice);
         all.summary = std::max(all.summary, model::LogitSummary::max); // the device uses it
     } else {
-        noise_ = chooser_->noise(text_.size(), choice.acceptance);
+        noise_ = noise(0);
     }
     if (noise_.temperature > 0) {
         all.noises = std::span(&noise_, 1);
@@ -330,7 +330,7 @@ class ChainDrafter final : public Drafter {
     std::vector<const DraftTask*> going_; // tasks that want another row
     std::vector<TextEnd> ends_;           // of these tasks
     std::vector<model::RowNoise> noises_; // of these tasks' rows
-    BatchLoad load_;                      // of the target's pass, with the rows that are about to be drafted
+    int rows_ = 0, n_texts_ = 0;          // of the target's pass, with the rows that are about to be drafted
     double share_ = 1;                    // of a task that goes on, in the next pass
 };
 
@@ -394,9 +394,10 @@ double ChainDrafter::catch_up() {
 
 // Keeps those in going_ whose rules want another row, given the rows that the others have or are about to draft.
 void ChainDrafter::ask_rules(std::span<const DraftTask> tasks) {
-    load_ = {0, static_cast<int>(tasks.size())};
+    n_texts_ = static_cast<int>(tasks.size());
+    rows_ = 0;
     for (const DraftTask& task : tasks)
-        load_.rows_beside += static_cast<int>(task.draft->tokens.size()) + 1;
+        rows_ += static_cast<int>(task.draft->tokens.size()) + 1;
     share_ = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     std::erase_if(going_, [&](const DraftTask* task) { return !wants_row(*task); });
     const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
@@ -411,9 +412,9 @@ bool ChainDrafter::wants_row(const DraftTask& task) {
     const int own = static_cast<int>(task.draft->tokens.size()) + 1;
     PassCost cost = {share_, share_};
     // A text that drafts in turn uses the load that the round knows.
-    if (shares_passes()) cost.load = {load_.rows_beside - own, load_.sequences};
+    if (shares_passes()) cost.load = {rows_ - own, n_texts_};
     if (!of(task.slot).phase.wants_row(cost)) return false;
-    ++load_.rows_beside; // a row that is cheap is cheap only once
+    ++rows_; // a row that is cheap is cheap only once
     return true;
 }
 

@@ -4,8 +4,8 @@
 // smallest drafter is a table, too).
 //
 // All texts of a replica share one memory. It is built like a processor's branch predictor (Seznec, Michaud 2006:
-// TAGE). There is a table for each number of last tokens. Of the tables that know these tokens, the one with the most
-// guesses.
+// TAGE). There is a table for each number of last tokens. Of the entries that know the text's last tokens, one guesses
+// whose like were right most often.
 #pragma once
 
 #include "spec/verify/token_id.h"
@@ -39,7 +39,7 @@ class TokenGuesses {
     struct Entry {
         std::uint32_t tag = 0;  // a part of the hash that is not the entry's place
         TokenId token = -1;     // that followed; -1: the entry is empty
-        std::int32_t right = 0; // guesses in a row, up to kMostRight
+        std::int32_t right = 0; // how often in a row it was right, up to kMostRight
     };
     struct Guess {
         TokenId token = -1; // -1: none
