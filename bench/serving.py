@@ -2,12 +2,12 @@
 """Servers of OpenAI's API side by side: tokens a second and the first token, by the number of requests at a time.
 
     python3 bench/serving.py --input PROMPTS.jsonl --output FILE.json --target FILE.gguf --draft FILE.gguf [--llama DIR]
-        [--binary build/entrodraft] [--at-a-time 1,2,4,8] [--new-tokens 96] [--threads 2] [--only WORD]
+        [--binary build/entrodraft] [--at-a-time 1,2,4,8] [--new-tokens 96] [--threads 2]
 
 All servers are loaded, and take turns: each answers all prompts as greedy streams of /v1/completions, the end of text
 ignored, first so many at a time, then so many. Ours and llama-server (a build of llama.cpp in DIR) run with the draft and
 without, and without its cache of prompts, as prompts come again. Needs nothing but Python. Figures are of one run.
-FILE.json is written after each turn; with --only, figures of other servers stay in it.
+FILE.json is written after each turn.
 """
 
 import argparse
@@ -93,7 +93,6 @@ def main():
     parser.add_argument("--at-a-time", default="1,2,4,8")
     parser.add_argument("--new-tokens", type=int, default=96)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", default="", help="only servers whose name holds this")
     options = parser.parse_args()
     numbers = [int(n) for n in options.at_a_time.split(",")]
     prompts = [json.loads(line)["prompt"] for line in options.input.open()]
@@ -106,17 +105,13 @@ def main():
         servers["llama-server, draft"] = ([*llama, "--model-draft", options.draft, "--spec-type", "draft-simple",
                                            "--spec-draft-n-max", 4, "--spec-draft-p-min", 0.5], "/health")
     result = {"processor": platform.processor() or "unknown", "prompts": len(prompts), "new_tokens": options.new_tokens, "servers": {}}
-    if options.only and options.output.exists():
-        result = json.loads(options.output.read_text())
-    running = {name: Server(*how) for name, how in servers.items() if options.only in name}
-    for name in running:
-        result["servers"][name] = []
+    running = {name: Server(*how) for name, how in servers.items()}
     for server in running.values():
         server.stream(prompts[0], 16)
     for n in numbers:
         for name, server in running.items():
             row = measured(server, prompts, options.new_tokens, n)
-            result["servers"][name].append(row)
+            result["servers"].setdefault(name, []).append(row)
             options.output.write_text(json.dumps(result, indent=1) + "\n")
             print(f"{n:2} at a time, {name:20} {row['tokens_per_second']:6.1f} tokens a second, first token "
                   f"{row['first_token_ms']:6.0f} ms, {row['tokens']} tokens", flush=True)
