@@ -256,6 +256,9 @@ class Life(unittest.TestCase):
                 time.sleep(10)
                 share = (seconds_of(pids) - before) / (time.monotonic() - begun)
                 later = seconds_of_a_token() - awake
+                for _ in range(2):  # the best of three: another process may have the core
+                    time.sleep(2)
+                    later = min(later, seconds_of_a_token() - awake)
                 print(f"idle, {ranks} ranks, {replicas} replicas: {100 * share:.2f} % of a core; "
                       f"a token later by {1000 * later:.1f} ms", file=sys.stderr)
                 self.assertLess(share, 0.02)
