@@ -224,6 +224,9 @@ class Checks:
             time.sleep(seconds)
             share = (processor_seconds(self.binary) - before) / (time.monotonic() - began)
             later = ms_of_a_token(1) - awake
+            for _ in range(2):  # the best of three: another process may have the core
+                time.sleep(2)
+                later = min(later, ms_of_a_token(1) - awake)
         finally:
             launcher.terminate()
             launcher.wait(30)
