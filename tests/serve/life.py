@@ -262,7 +262,7 @@ class Life(unittest.TestCase):
                 print(f"idle, {ranks} ranks, {replicas} replicas: {100 * share:.2f} % of a core; "
                       f"a token later by {1000 * later:.1f} ms", file=sys.stderr)
                 self.assertLess(share, 0.02)
-                self.assertLess(later, 0.1)  # CI's cores are busy
+                self.assertLess(later, 0.03)  # the aim is 5 ms; CI's cores are busy
 
     def test_a_rank_that_dies_ends_the_server_also_when_idle(self):
         for busy in (False, True):
